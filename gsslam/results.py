@@ -1,0 +1,50 @@
+"""What tracking and rendering give back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class TrackingResult:
+    """Pose of one frame and how far it can be trusted."""
+
+    index: int
+    timestamp: float
+    # (4, 4) camera points to world points; the prediction where the frame is lost.
+    T_world_camera: NDArray[np.float64]
+    # False: the frame failed its gates, see ``reason``.
+    tracked: bool
+    is_keyframe: bool
+    # Why the frame counts as lost; empty where it was tracked.
+    reason: str
+    converged: bool
+    iterations: int
+    # Share of the pixels that took part, 0 to 1.
+    valid_share: float
+    # Root-mean-square colour residual, colours 0 to 1.
+    colour_residual: float
+    # Root-mean-square depth residual, metres.
+    depth_residual: float
+    # Ratio of the smallest to the largest eigenvalue of the pose's normal equations.
+    conditioning: float
+    # Brightness of the frame against the map: frame = gain * map + bias.
+    gain: float
+    bias: float
+    tracking_ms: float
+    mapping_ms: float
+
+
+@dataclass(frozen=True)
+class RenderedView:
+    """The map seen from a camera, as arrays on the host."""
+
+    # (H, W, 3) float32, 0 to 1 (may overshoot a little).
+    colour: NDArray[np.float32]
+    # (H, W) float32 metres: expected depth; 0 where nothing is seen.
+    depth: NDArray[np.float32]
+    # (H, W) float32: share of the light that the map stops, 0 to 1.
+    silhouette: NDArray[np.float32]
