@@ -1,0 +1,92 @@
+// Explicit vectors of floats, as wide as the instruction set that this file is compiled for.
+//
+// A file that includes this is compiled once for each instruction set, into the namespace
+// gsslam::GSSLAM_ISA. It must not instantiate templates of the standard library: the linker would
+// keep one copy of them for all, and it might be one that the processor cannot run.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace gsslam::GSSLAM_ISA {
+
+#if defined(__AVX512F__) && defined(GSSLAM_WIDE)
+inline constexpr int kLanes = 16;
+#elif defined(__AVX__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+typedef float vfloat __attribute__((vector_size(4 * kLanes)));
+typedef int32_t vint __attribute__((vector_size(4 * kLanes)));
+
+static inline vfloat splat(float x) { return vfloat{} + x; }
+static inline vint splat(int32_t x) { return vint{} + x; }
+
+static inline vfloat load(const float* p) {
+  vfloat v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+static inline void store(float* p, vfloat v) { std::memcpy(p, &v, sizeof(v)); }
+
+static inline vfloat min(vfloat a, vfloat b) { return a < b ? a : b; }
+static inline vfloat max(vfloat a, vfloat b) { return a > b ? a : b; }
+static inline vfloat abs(vfloat a) { return (vfloat)((vint)a & splat(0x7fffffff)); }
+
+// Lanes 0, 1, 2, ...
+static inline vfloat lane_index() {
+  vfloat v;
+  for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(i);
+  return v;
+}
+
+// Sum of the lanes, always by the same tree.
+static inline float sum(vfloat v) {
+  float x[kLanes];
+  store(x, v);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) x[i] += x[i + half];
+  return x[0];
+}
+
+static inline float largest(vfloat v) {
+  float x[kLanes];
+  store(x, v);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
+  return x[0];
+}
+
+static inline uint32_t or_of_lanes(vint v) {
+  int32_t x[kLanes];
+  std::memcpy(x, &v, sizeof(v));
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) x[i] |= x[i + half];
+  return static_cast<uint32_t>(x[0]);
+}
+
+// True if any lane of a comparison's result holds.
+static inline bool any(vint mask) { return or_of_lanes(mask) != 0; }
+
+// 2^x for x <= 0, relative error below 1.2e-7 (minimax polynomial on [-0.5, 0.5]); 0 under 2^-126.
+static inline vfloat exp2_nonpositive(vfloat x) {
+  const vfloat shifter = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const vint underflow = x < -126.0f;
+  x = max(x, splat(-126.0f));
+  const vfloat shifted = x + shifter;
+  const vfloat f = x - (shifted - shifter);
+  vfloat p = splat(1.5403530e-4f);
+  p = p * f + 1.3333558e-3f;
+  p = p * f + 9.6181291e-3f;
+  p = p * f + 5.5504109e-2f;
+  p = p * f + 2.4022651e-1f;
+  p = p * f + 6.9314718e-1f;
+  p = p * f + 1.0f;
+  const vint exponent = (vint)shifted << 23;
+  const vfloat result = (vfloat)((vint)p + exponent);
+  return underflow ? vfloat{} : result;
+}
+
+}  // namespace gsslam::GSSLAM_ISA

@@ -1,0 +1,195 @@
+// Projection, sorting by depth and distribution to tiles. Work is cut into chunks of fixed size, not
+// into one part a thread, so that the result does not depend on the number of threads.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "common/thread_pool.h"
+#include "rasterize/cpu_rasterizer.h"
+
+namespace gsslam {
+namespace {
+
+constexpr size_t kProjectChunk = 2048;  // spheres
+constexpr size_t kTileChunk = 4096;     // visible spheres
+
+size_t chunks_of(size_t count, size_t size) { return (count + size - 1) / size; }
+
+// Tiles that a circle's bounding square reaches.
+struct TileRange {
+  int x0, x1, y0, y1;  // x1 and y1 exclusive
+};
+
+int clamp_tile(float pixel, int tiles) {
+  return static_cast<int>(std::clamp(pixel / kTile, 0.0f, static_cast<float>(tiles)));
+}
+
+TileRange tile_range(const Splat& s, float radius2, int tiles_x, int tiles_y) {
+  const float radius = std::sqrt(radius2);
+  return {clamp_tile(s.mx - radius, tiles_x), clamp_tile(s.mx + radius + kTile, tiles_x),
+          clamp_tile(s.my - radius, tiles_y), clamp_tile(s.my + radius + kTile, tiles_y)};
+}
+
+// Whether a circle reaches the rectangle of a tile's pixel centres.
+bool reaches_tile(const Splat& s, float radius2, int tile_x, int tile_y, const View& view) {
+  const float x0 = tile_x * kTile + 0.5f, y0 = tile_y * kTile + 0.5f;
+  const float x1 = std::min((tile_x + 1) * kTile, view.width) - 0.5f;
+  const float y1 = std::min((tile_y + 1) * kTile, view.height) - 0.5f;
+  const float dx = std::max({x0 - s.mx, s.mx - x1, 0.0f});
+  const float dy = std::max({y0 - s.my, s.my - y1, 0.0f});
+  return dx * dx + dy * dy <= radius2;
+}
+
+template <typename Visit>
+void for_each_tile(const Splat& s, float radius2, const Binning& bins, const View& view,
+                   Visit visit) {
+  const TileRange range = tile_range(s, radius2, bins.tiles_x, bins.tiles_y);
+  for (int y = range.y0; y < range.y1; ++y)
+    for (int x = range.x0; x < range.x1; ++x)
+      if (reaches_tile(s, radius2, x, y, view)) visit(static_cast<size_t>(y) * bins.tiles_x + x);
+}
+
+bool reaches_image(const Splat& s, float radius2, const View& view) {
+  const float dx = std::max({0.5f - s.mx, s.mx - (view.width - 0.5f), 0.0f});
+  const float dy = std::max({0.5f - s.my, s.my - (view.height - 0.5f), 0.0f});
+  return dx * dx + dy * dy <= radius2;
+}
+
+// Grows a buffer by half more than asked, so that a map that grows slowly rarely reallocates.
+template <typename T>
+void ensure(std::vector<T>& buffer, size_t size) {
+  if (buffer.size() < size) buffer.resize(size + size / 2);
+}
+
+}  // namespace
+
+void CpuRasterizer::project_chunk(const SphereMatrix& spheres, size_t chunk) {
+  const size_t begin = chunk * kProjectChunk;
+  const size_t end = std::min<size_t>(begin + kProjectChunk, spheres.count);
+  size_t out = begin;
+  for (size_t i = begin; i < end; ++i) {
+    Splat splat;
+    const float radius2 = project_sphere(view_, spheres.at(i), splat);
+    if (!(radius2 >= 0) || !reaches_image(splat, radius2, view_)) continue;
+    splat.r = spheres.data[kRed * spheres.capacity + i];
+    splat.g = spheres.data[kGreen * spheres.capacity + i];
+    splat.b = spheres.data[kBlue * spheres.capacity + i];
+    chunk_splats_[out] = splat;
+    chunk_radius2_[out] = radius2;
+    chunk_indices_[out++] = static_cast<uint32_t>(i);
+  }
+  chunk_counts_[chunk] = static_cast<uint32_t>(out - begin);
+}
+
+// Radix sort, stable, so that equal depths stay in the order of their indices. Positive floats sort
+// like their bits.
+void CpuRasterizer::sort_by_depth(size_t visible) {
+  constexpr int kBits = 11, kBuckets = 1 << kBits;
+  uint64_t* from = keys_.data();
+  uint64_t* to = keys_swap_.data();
+  static_assert(kBits * 3 >= 32);
+  for (int shift = 32; shift < 64; shift += kBits) {
+    uint32_t starts[kBuckets + 1] = {};
+    for (size_t i = 0; i < visible; ++i) ++starts[(from[i] >> shift & (kBuckets - 1)) + 1];
+    for (int b = 0; b < kBuckets; ++b) starts[b + 1] += starts[b];
+    for (size_t i = 0; i < visible; ++i) to[starts[from[i] >> shift & (kBuckets - 1)]++] = from[i];
+    std::swap(from, to);
+  }
+  if (from != keys_.data()) std::memcpy(keys_.data(), from, visible * sizeof(*from));
+}
+
+int64_t CpuRasterizer::project(const SphereMatrix& spheres, const View& view) {
+  view_ = view;
+  bins_.tiles_x = (view.width + kTile - 1) / kTile;
+  bins_.tiles_y = (view.height + kTile - 1) / kTile;
+  const size_t count = spheres.count, chunks = chunks_of(count, kProjectChunk);
+  ensure(chunk_splats_, count);
+  ensure(chunk_radius2_, count);
+  ensure(chunk_indices_, count);
+  ensure(chunk_counts_, chunks);
+  ensure(keys_, count);
+  ensure(keys_swap_, count);
+  parallel_for(chunks, [&](size_t chunk) { project_chunk(spheres, chunk); });
+  size_t visible = 0;
+  for (size_t chunk = 0; chunk < chunks; ++chunk)
+    for (uint32_t i = 0; i < chunk_counts_[chunk]; ++i) {
+      const uint64_t position = chunk * kProjectChunk + i;
+      keys_[visible++] = uint64_t{std::bit_cast<uint32_t>(chunk_splats_[position].z)} << 32 | position;
+    }
+  sort_by_depth(visible);
+  bins_.splats.resize(visible);
+  bins_.radius2.resize(visible);
+  bins_.indices.resize(visible);
+  bins_.features.resize(visible * num_features_);
+  parallel_for(chunks_of(visible, kTileChunk), [&](size_t chunk) {
+    const size_t end = std::min(visible, (chunk + 1) * kTileChunk);
+    for (size_t rank = chunk * kTileChunk; rank < end; ++rank) {
+      const uint32_t position = static_cast<uint32_t>(keys_[rank]);
+      bins_.splats[rank] = chunk_splats_[position];
+      bins_.radius2[rank] = chunk_radius2_[position];
+      bins_.indices[rank] = chunk_indices_[position];
+      for (int d = 0; d < num_features_; ++d)
+        bins_.features[rank * num_features_ + d] =
+            spheres.data[(kFeature + d) * spheres.capacity + bins_.indices[rank]];
+    }
+  });
+  place_in_tiles();
+  return static_cast<int64_t>(visible);
+}
+
+void CpuRasterizer::count_chunk(size_t chunk) {
+  uint32_t* counts = tile_counts_.data() + chunk * tile_count();
+  const size_t end = std::min(bins_.splats.size(), (chunk + 1) * kTileChunk);
+  for (size_t rank = chunk * kTileChunk; rank < end; ++rank) {
+    uint32_t tiles = 0;
+    for_each_tile(bins_.splats[rank], bins_.radius2[rank], bins_, view_, [&](size_t tile) {
+      ++counts[tile];
+      ++tiles;
+    });
+    slot_counts_[rank] = tiles;
+  }
+}
+
+void CpuRasterizer::fill_chunk(size_t chunk) {
+  uint32_t* next = tile_counts_.data() + chunk * tile_count();  // by now: positions to fill
+  const size_t end = std::min(bins_.splats.size(), (chunk + 1) * kTileChunk);
+  for (size_t rank = chunk * kTileChunk; rank < end; ++rank) {
+    uint32_t slot = bins_.first_slot[rank];
+    for_each_tile(bins_.splats[rank], bins_.radius2[rank], bins_, view_, [&](size_t tile) {
+      const uint32_t position = next[tile]++;
+      bins_.tile_ranks[position] = static_cast<uint32_t>(rank);
+      bins_.tile_slots[position] = slot++;
+    });
+  }
+}
+
+void CpuRasterizer::place_in_tiles() {
+  const size_t visible = bins_.splats.size(), tiles = tile_count();
+  const size_t chunks = chunks_of(visible, kTileChunk);
+  tile_counts_.assign(chunks * tiles, 0);
+  ensure(slot_counts_, visible);
+  parallel_for(chunks, [&](size_t chunk) { count_chunk(chunk); });
+  bins_.first_slot.resize(visible + 1);
+  uint32_t slots = 0;
+  for (size_t rank = 0; rank < visible; ++rank) {
+    bins_.first_slot[rank] = slots;
+    slots += slot_counts_[rank];
+  }
+  bins_.first_slot[visible] = slots;
+  bins_.tile_start.resize(tiles + 1);
+  uint32_t position = 0;
+  for (size_t tile = 0; tile < tiles; ++tile) {
+    bins_.tile_start[tile] = position;
+    for (size_t chunk = 0; chunk < chunks; ++chunk) {
+      const uint32_t in_chunk = tile_counts_[chunk * tiles + tile];
+      tile_counts_[chunk * tiles + tile] = position;
+      position += in_chunk;
+    }
+  }
+  bins_.tile_start[tiles] = position;
+  ensure(bins_.tile_ranks, position);
+  ensure(bins_.tile_slots, position);
+  parallel_for(chunks, [&](size_t chunk) { fill_chunk(chunk); });
+}
+
+}  // namespace gsslam

@@ -1,0 +1,86 @@
+// The CPU rasteriser: a plan that owns its buffers, so that a loop of passes allocates nothing.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rasterize/cpu_tile.h"
+
+namespace gsslam {
+
+// Spheres of a map: the first `count` columns of a row-major (8 + features, capacity) matrix.
+struct SphereMatrix {
+  const float* data;
+  int64_t capacity;
+  int64_t count;
+
+  Sphere at(int64_t i) const {
+    return {data[kX * capacity + i], data[kY * capacity + i], data[kZ * capacity + i],
+            data[kLogRadius * capacity + i], data[kOpacityLogit * capacity + i]};
+  }
+};
+
+// The visible spheres in order of depth, and for each tile those that reach it.
+struct Binning {
+  std::vector<Splat> splats;         // by rank: nearest first, equal depths by index
+  std::vector<float> radius2;        // by rank
+  std::vector<uint32_t> indices;     // by rank: column of the map
+  std::vector<float> features;       // by rank
+  std::vector<uint32_t> first_slot;  // by rank, one more at the end: (sphere, tile) pairs before it
+  std::vector<uint32_t> tile_start;  // by tile, one more at the end
+  std::vector<uint32_t> tile_ranks;  // by position
+  std::vector<uint32_t> tile_slots;  // by position
+  int tiles_x = 0, tiles_y = 0;
+};
+
+class CpuRasterizer {
+ public:
+  explicit CpuRasterizer(int num_features);
+
+  // Projects, sorts and bins the spheres. Returns the number of visible ones.
+  int64_t project(const SphereMatrix& spheres, const View& view);
+
+  // Writes the (5 + D, height, width) image of the projected spheres.
+  void forward(float* image) const;
+
+  struct BackwardArguments {
+    const float* image;
+    const float* grad_image;
+    const float* error;      // (height, width) or null: no statistics
+    float* grad_parameters;  // (8 + D, capacity), added to
+    float* statistics;       // (kStatistics, capacity) or null; added to, the largest weight maxed
+    double* grad_pose;       // (6,): dL / d twist of exp(xi) T_camera_world
+  };
+  void backward(const SphereMatrix& spheres, const BackwardArguments& arguments);
+
+  const View& view() const { return view_; }
+  const Binning& binning() const { return bins_; }
+  // The spheres of one tile; block_lists comes from the calling thread's scratch memory.
+  TileSpheres tile(size_t index) const;
+  size_t tile_count() const { return static_cast<size_t>(bins_.tiles_x) * bins_.tiles_y; }
+
+ private:
+  void project_chunk(const SphereMatrix& spheres, size_t chunk);
+  void sort_by_depth(size_t visible);
+  void place_in_tiles();
+  void count_chunk(size_t chunk);
+  void fill_chunk(size_t chunk);
+  void gather(const SphereMatrix& spheres, const BackwardArguments& arguments, int stride,
+              size_t chunk);
+
+  int num_features_;
+  View view_{};
+  Binning bins_;
+  // Spheres visible in each chunk of the map, before sorting.
+  std::vector<Splat> chunk_splats_;
+  std::vector<float> chunk_radius2_;
+  std::vector<uint32_t> chunk_indices_;
+  std::vector<uint32_t> chunk_counts_;
+  std::vector<uint64_t> keys_, keys_swap_;  // depth bits, then position in chunk_splats_
+  std::vector<uint32_t> slot_counts_;       // by rank
+  std::vector<uint32_t> tile_counts_;       // (chunks, tiles)
+  std::vector<float> sums_;
+  std::vector<double> pose_partials_;
+};
+
+}  // namespace gsslam
