@@ -14,5 +14,6 @@ T* pointer(uintptr_t address) {
 }
 
 void bind_rasterize(nanobind::module_& m);
+void bind_tracking(nanobind::module_& m);
 
 }  // namespace gsslam

@@ -33,10 +33,10 @@ SphereMatrix matrix(uintptr_t parameters, int64_t capacity, int64_t count) {
   return {pointer<const float>(parameters), capacity, count};
 }
 
-std::array<double, 6> backward(CpuRasterizer& plan, uintptr_t parameters, int64_t capacity,
+std::array<double, 12> backward(CpuRasterizer& plan, uintptr_t parameters, int64_t capacity,
                                int64_t count, uintptr_t image, uintptr_t grad_image,
                                uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics) {
-  std::array<double, 6> grad_pose;
+  std::array<double, 12> grad_pose;
   plan.backward(matrix(parameters, capacity, count),
                 {pointer<const float>(image), pointer<const float>(grad_image),
                  pointer<const float>(error), pointer<float>(grad_parameters),

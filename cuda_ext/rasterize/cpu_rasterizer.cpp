@@ -10,6 +10,7 @@ namespace gsslam {
 namespace {
 
 constexpr size_t kGatherChunk = 2048;  // visible spheres
+constexpr int kPose = 12;              // entries of the upper 3 x 4 of T_camera_world
 
 }  // namespace
 
@@ -51,12 +52,12 @@ void CpuRasterizer::backward(const SphereMatrix& spheres, const BackwardArgument
                           stride};
   parallel_for(tile_count(), [&](size_t i) { backward_tile(tile(i), back); });
   const size_t chunks = (bins_.splats.size() + kGatherChunk - 1) / kGatherChunk;
-  pose_partials_.assign(chunks * 6, 0.0);
+  pose_partials_.assign(chunks * kPose, 0.0);
   parallel_for(chunks, [&](size_t chunk) { gather(spheres, arguments, stride, chunk); });
-  for (int k = 0; k < 6; ++k) {
+  for (int k = 0; k < kPose; ++k) {
     arguments.grad_pose[k] = 0;
     for (size_t chunk = 0; chunk < chunks; ++chunk)
-      arguments.grad_pose[k] += pose_partials_[chunk * 6 + k];
+      arguments.grad_pose[k] += pose_partials_[chunk * kPose + k];
   }
 }
 
@@ -65,7 +66,7 @@ void CpuRasterizer::gather(const SphereMatrix& spheres, const BackwardArguments&
                            int stride, size_t chunk) {
   const int64_t capacity = spheres.capacity;
   const size_t end = std::min(bins_.splats.size(), (chunk + 1) * kGatherChunk);
-  double* pose = pose_partials_.data() + chunk * 6;
+  double* pose = pose_partials_.data() + chunk * kPose;
   for (size_t rank = chunk * kGatherChunk; rank < end; ++rank) {
     float total[kSums + kMaxFeatures + kStatistics] = {};
     const int largest = kSums + num_features_ + kStatMaxWeight;
@@ -75,22 +76,17 @@ void CpuRasterizer::gather(const SphereMatrix& spheres, const BackwardArguments&
         total[k] = k == largest ? std::max(total[k], sums[k]) : total[k] + sums[k];
     }
     const uint32_t i = bins_.indices[rank];
+    const Sphere sphere = spheres.at(i);
     const Splat& splat = bins_.splats[rank];
-    const SphereGradient g = chain_rule(view_, spheres.at(i), splat, total);
-    const SplatGeometry p = geometry_of(view_, splat);
+    const SphereGradient g = chain_rule(view_, sphere, splat, total);
     float* out = arguments.grad_parameters + i;
     for (int k = 0; k < 3; ++k) out[(kX + k) * capacity] += g.point[k];
     out[kLogRadius * capacity] += g.log_radius;
     out[kOpacityLogit * capacity] += g.opacity_logit;
     for (int k = 0; k < 3; ++k) out[(kRed + k) * capacity] += total[kSumRed + k];
     for (int d = 0; d < num_features_; ++d) out[(kFeature + d) * capacity] += total[kSums + d];
-    const double cx = g.camera[0], cy = g.camera[1], cz = g.camera[2];
-    pose[0] += cx;
-    pose[1] += cy;
-    pose[2] += cz;
-    pose[3] += p.y * cz - p.z * cy;
-    pose[4] += p.z * cx - p.x * cz;
-    pose[5] += p.x * cy - p.y * cx;
+    const double world[4] = {sphere.x, sphere.y, sphere.z, 1.0};
+    for (int k = 0; k < kPose; ++k) pose[k] += g.camera[k / 4] * world[k % 4];
     if (!arguments.statistics) continue;
     float* statistics = arguments.statistics + i;
     for (int k = 0; k < kStatistics; ++k) {

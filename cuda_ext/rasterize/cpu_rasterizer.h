@@ -49,7 +49,7 @@ class CpuRasterizer {
     const float* error;      // (height, width) or null: no statistics
     float* grad_parameters;  // (8 + D, capacity), added to
     float* statistics;       // (kStatistics, capacity) or null; added to, the largest weight maxed
-    double* grad_pose;       // (6,): dL / d twist of exp(xi) T_camera_world
+    double* grad_pose;       // (12,): dL / d the upper 3 x 4 of T_camera_world
   };
   void backward(const SphereMatrix& spheres, const BackwardArguments& arguments);
 

@@ -1,0 +1,36 @@
+"""Types of the native module; gsslam/native.py checks what goes in."""
+
+from collections.abc import Sequence
+
+constants: dict[str, float]
+
+def thread_count() -> int: ...
+def set_thread_count(count: int) -> None: ...
+def isa() -> str: ...
+def set_isa(name: str) -> bool: ...
+
+class View:
+    def __init__(
+        self,
+        width: int,
+        height: int,
+        intrinsics: Sequence[float],
+        low_pass: float,
+        T_camera_world: Sequence[float],
+    ) -> None: ...
+
+class CpuRasterizer:
+    def __init__(self, num_features: int) -> None: ...
+    def project(self, parameters: int, capacity: int, count: int, view: View) -> int: ...
+    def forward(self, image: int) -> None: ...
+    def backward(
+        self,
+        parameters: int,
+        capacity: int,
+        count: int,
+        image: int,
+        grad_image: int,
+        error: int,
+        grad_parameters: int,
+        statistics: int,
+    ) -> list[float]: ...

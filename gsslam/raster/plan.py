@@ -1,0 +1,107 @@
+"""A plan: the native rasteriser with its buffers, for loops that must not allocate."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsslam import _native
+from gsslam.camera import Camera
+from gsslam.errors import NativeError
+from gsslam.native import address
+from gsslam.raster import constants as c
+
+
+def native_view(
+    camera: Camera, T_camera_world: NDArray[np.float64], low_pass: float
+) -> _native.View:
+    """Return the native description of a camera at a pose."""
+    T = np.asarray(T_camera_world, dtype=np.float64)
+    if T.shape != (4, 4) or not np.isfinite(T).all():
+        raise NativeError("T_camera_world must be a finite (4, 4) matrix")
+    intrinsics = [camera.fx, camera.fy, camera.cx, camera.cy]
+    return _native.View(camera.width, camera.height, intrinsics, low_pass, T[:3].ravel().tolist())
+
+
+class RasterPlan:
+    """Projects once, then renders and differentiates what was projected.
+
+    Not to be used by two threads at a time.
+    """
+
+    def __init__(self, num_features: int = 0) -> None:
+        if not 0 <= num_features <= c.MAX_FEATURES:
+            raise NativeError(f"num_features {num_features} must be from 0 to {c.MAX_FEATURES}")
+        self._num_features = num_features
+        self._native = _native.CpuRasterizer(num_features)
+        self._camera: Camera | None = None
+        self._spheres: tuple[torch.Tensor, int] | None = None
+
+    @property
+    def native(self) -> _native.CpuRasterizer:
+        """The native object, for other operations on what was projected."""
+        return self._native
+
+    def project(
+        self,
+        parameters: torch.Tensor,
+        count: int,
+        camera: Camera,
+        T_camera_world: NDArray[np.float64],
+        low_pass: float = c.DEFAULT_LOW_PASS,
+    ) -> int:
+        """Project, sort and bin the first ``count`` of (8 + D, capacity) spheres.
+
+        Returns how many are visible.
+        """
+        capacity = parameters.shape[-1]
+        if not 0 <= count <= capacity:
+            raise NativeError(f"count {count} must be from 0 to the capacity {capacity}")
+        data = address(parameters, "parameters", (c.ROW_FEATURE + self._num_features, capacity))
+        view = native_view(camera, T_camera_world, low_pass)
+        self._camera, self._spheres = camera, (parameters, count)
+        visible: int = self._native.project(data, capacity, count, view)
+        return visible
+
+    def forward(self, image: torch.Tensor) -> None:
+        """Write the (5 + D, H, W) planes of what was projected into ``image``."""
+        self._native.forward(address(image, "image", self._image_shape()))
+
+    def backward(
+        self,
+        image: torch.Tensor,
+        grad_image: torch.Tensor,
+        grad_parameters: torch.Tensor,
+        error: torch.Tensor | None = None,
+        statistics: torch.Tensor | None = None,
+    ) -> NDArray[np.float64]:
+        """Add the gradient of the spheres to ``grad_parameters`` (8 + D, capacity).
+
+        ``image`` is what forward wrote. With ``error`` (H, W) the spheres' statistics are added to
+        ``statistics`` (4, capacity). Returns (3, 4): the gradient of the pose's upper rows.
+        """
+        shape = self._image_shape()
+        if self._spheres is None or (error is None) != (statistics is None):
+            raise NativeError("backward needs project before it, and error and statistics together")
+        parameters, count = self._spheres
+        capacity = parameters.shape[1]
+        grad_pose = self._native.backward(
+            parameters.data_ptr(),
+            capacity,
+            count,
+            address(image, "image", shape),
+            address(grad_image, "grad_image", shape),
+            0 if error is None else address(error, "error", shape[1:]),
+            address(grad_parameters, "grad_parameters", tuple(parameters.shape)),
+            0
+            if statistics is None
+            else address(statistics, "statistics", (c.STATISTICS, capacity)),
+        )
+        return np.asarray(grad_pose).reshape(3, 4)
+
+    def _image_shape(self) -> tuple[int, int, int]:
+        if self._camera is None:
+            raise NativeError("project must be called first")
+        planes = c.PLANE_FEATURE + self._num_features
+        return planes, self._camera.height, self._camera.width
