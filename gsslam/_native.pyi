@@ -34,3 +34,25 @@ class CpuRasterizer:
         grad_parameters: int,
         statistics: int,
     ) -> list[float]: ...
+
+class TrackingWeights:
+    def __init__(
+        self,
+        huber_colour: float,
+        depth_weight: float,
+        sigma_base: float,
+        sigma_quadratic: float,
+        silhouette_threshold: float,
+    ) -> None: ...
+
+class CpuTracking:
+    def __init__(self) -> None: ...
+    def normal_equations(
+        self,
+        plan: CpuRasterizer,
+        rgb: int,
+        depth: int,
+        gain: float,
+        bias: float,
+        weights: TrackingWeights,
+    ) -> list[float]: ...

@@ -13,6 +13,7 @@ _strict = ConfigDict(extra="forbid")
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(ge=1)]
 
@@ -21,23 +22,26 @@ PositiveCount = Annotated[int, Field(ge=1)]
 class TrackingConfig:
     """Camera pose of each frame by damped Gauss-Newton on the rendered map."""
 
-    # Gauss-Newton iterations at half resolution.
+    # Most Gauss-Newton iterations at half resolution.
     coarse_iterations: Count = 5
     # Most Gauss-Newton iterations at full resolution.
     iterations: PositiveCount = 6
     # Stop when a step moves the camera by less than this (metres and radians).
-    convergence_step: Positive = 1e-4
+    convergence_step: Positive = 2e-4
     # Colour residual (0 to 1) at which the Huber weight starts to fall.
     huber_colour: Positive = 0.05
     # Weight of the depth residual against colour; colour carries the tracking, depth steadies it.
     depth_weight: NonNegative = 0.05
-    # Depth noise: a + b z^2, in metres and 1/metres.
+    # Depth noise a + b z^2: a in metres.
     depth_sigma_base: Positive = 0.01
+    # Depth noise a + b z^2: b in 1/metres.
     depth_sigma_quadratic: NonNegative = 0.003
     # Pixels take part only where the map covers them by at least this share.
     silhouette_threshold: Share = 0.95
+    # Pull of the exposure to gain 1 and bias 0, as a share of the pixels that take part.
+    exposure_prior: NonNegative = 0.01
     # A frame is lost when less than this share of its pixels took part.
-    min_valid_share: Share = 0.2
+    min_valid_share: Share = 0.1
     # A frame is lost when its root-mean-square colour residual is above this.
     max_colour_residual: Positive = 0.2
 
@@ -48,13 +52,39 @@ class KeyframeConfig:
 
     # A keyframe is due after this many frames.
     max_interval: PositiveCount = 4
+    # Frames between keyframes at least.
+    min_interval: PositiveCount = 2
+    # A keyframe is due after this translation, as a share of the median depth.
+    translation: Positive = 0.08
+    # A keyframe is due after this rotation, in degrees.
+    rotation_deg: Positive = 6.0
+    # A keyframe is due when the map covers less than this share of the image.
+    min_overlap: Share = 0.7
     # Every n-th frame is kept out of the map, to score views that it never saw. 0 holds none out.
     heldout_every: Count = 8
 
 
 @dataclass(frozen=True, config=_strict)
+class DensifyConfig:
+    """Insertion of spheres where the map does not explain a keyframe."""
+
+    # Spheres are inserted where the map covers a pixel by less than this share ...
+    silhouette_threshold: Share = 0.6
+    # ... or lies further behind the measured depth than this share of it.
+    behind_share: Positive = 0.05
+    # One pixel in stride x stride gets a sphere.
+    stride: PositiveCount = 2
+    # Radius of a new sphere, in stride pixels.
+    radius_scale: Positive = 0.6
+    # Opacity of a new sphere.
+    opacity: OpenShare = 0.73
+    # Measurements beyond this many metres make no spheres.
+    max_depth: Positive = 20.0
+
+
+@dataclass(frozen=True, config=_strict)
 class MappingConfig:
-    """Insertion of spheres and optimisation over a window of keyframes."""
+    """Optimisation of spheres and poses over a window of keyframes."""
 
     # Optimisation steps after each keyframe.
     iterations: PositiveCount = 30
@@ -64,6 +94,44 @@ class MappingConfig:
     window_size: PositiveCount = 4
     # Random older keyframes added to the window.
     window_random: Count = 4
+    # Share of D-SSIM in the colour loss; the rest is L1.
+    ssim_weight: Share = 0.2
+    # Weight of the depth L1 (metres) against the colour loss.
+    depth_weight: NonNegative = 0.2
+    # Weight of the measured pixels' uncovered share.
+    silhouette_weight: NonNegative = 0.0
+    # Learning rate of the centres, metres.
+    centre_rate: Positive = 2e-4
+    # Learning rate of the logarithm of the radius.
+    radius_rate: Positive = 5e-3
+    # Learning rate of the opacity's logit.
+    opacity_rate: Positive = 5e-2
+    # Learning rate of the colours.
+    colour_rate: Positive = 5e-3
+    # Learning rate of the keyframes' poses, metres and radians; 0 keeps them.
+    pose_rate: NonNegative = 3e-4
+    # Learning rate of the keyframes' gain and bias.
+    exposure_rate: NonNegative = 1e-3
+
+
+@dataclass(frozen=True, config=_strict)
+class PruningConfig:
+    """Removal of spheres that do not earn their memory."""
+
+    # Spheres less opaque than this are removed.
+    min_opacity: Share = 0.05
+    # Spheres with a larger radius, in metres, are removed.
+    max_radius: Positive = 0.5
+
+
+@dataclass(frozen=True, config=_strict)
+class MapConfig:
+    """Size of the map."""
+
+    # Most spheres; the least opaque go when a keyframe needs room.
+    capacity: PositiveCount = 200_000
+    # Pixels^2 added to every projected variance, so that no sphere falls between pixels.
+    low_pass: NonNegative = 0.3
 
 
 @dataclass(frozen=True, config=_strict)
@@ -72,6 +140,9 @@ class SlamConfig:
 
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     keyframes: KeyframeConfig = field(default_factory=KeyframeConfig)
+    densify: DensifyConfig = field(default_factory=DensifyConfig)
     mapping: MappingConfig = field(default_factory=MappingConfig)
+    pruning: PruningConfig = field(default_factory=PruningConfig)
+    map: MapConfig = field(default_factory=MapConfig)
     # Seed of every random choice.
     seed: Count = 0

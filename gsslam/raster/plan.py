@@ -66,7 +66,7 @@ class RasterPlan:
 
     def forward(self, image: torch.Tensor) -> None:
         """Write the (5 + D, H, W) planes of what was projected into ``image``."""
-        self._native.forward(address(image, "image", self._image_shape()))
+        self._native.forward(address(image, "image", self.image_shape))
 
     def backward(
         self,
@@ -81,7 +81,7 @@ class RasterPlan:
         ``image`` is what forward wrote. With ``error`` (H, W) the spheres' statistics are added to
         ``statistics`` (4, capacity). Returns (3, 4): the gradient of the pose's upper rows.
         """
-        shape = self._image_shape()
+        shape = self.image_shape
         if self._spheres is None or (error is None) != (statistics is None):
             raise NativeError("backward needs project before it, and error and statistics together")
         parameters, count = self._spheres
@@ -100,7 +100,9 @@ class RasterPlan:
         )
         return np.asarray(grad_pose).reshape(3, 4)
 
-    def _image_shape(self) -> tuple[int, int, int]:
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Shape (5 + D, H, W) of the images of what was projected."""
         if self._camera is None:
             raise NativeError("project must be called first")
         planes = c.PLANE_FEATURE + self._num_features

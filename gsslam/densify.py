@@ -1,0 +1,57 @@
+"""Insertion of spheres where the map does not explain a frame."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsslam import geometry
+from gsslam.camera import Camera
+from gsslam.config import DensifyConfig
+from gsslam.raster.constants import PLANE_DEPTH, PLANE_SILHOUETTE
+
+
+def unexplained_pixels(
+    planes: torch.Tensor, depth: torch.Tensor, config: DensifyConfig
+) -> torch.Tensor:
+    """Return (H, W) bool: measured pixels that the map leaves open or puts too far away.
+
+    ``planes`` (5, H, W) is the map rendered at the frame's pose, ``depth`` (H, W) the measurement
+    in metres.
+    """
+    silhouette = planes[PLANE_SILHOUETTE]
+    measured = (depth > 0) & depth.isfinite() & (depth < config.max_depth)
+    expected = planes[PLANE_DEPTH] / silhouette.clamp(min=1e-6)
+    behind = expected - depth > config.behind_share * depth
+    return measured & ((silhouette < config.silhouette_threshold) | behind)
+
+
+def spheres_from_pixels(
+    mask: torch.Tensor,
+    rgb: torch.Tensor,
+    depth: torch.Tensor,
+    camera: Camera,
+    T_camera_world: NDArray[np.float64],
+    config: DensifyConfig,
+) -> torch.Tensor:
+    """Back-project pixels to new spheres, (8, n): one for each marked pixel of the stride's grid.
+
+    ``rgb`` (3, H, W) holds the map's colours, 0 to 1; ``depth`` (H, W) is in metres. The radius is
+    that of the pixel's footprint, stride pixels wide, times ``radius_scale``.
+    """
+    stride = config.stride
+    on_grid = torch.zeros_like(mask)
+    on_grid[stride // 2 :: stride, stride // 2 :: stride] = True
+    v, u = (mask & on_grid).nonzero(as_tuple=True)  # (n,) rows and columns
+    z = depth[v, u].double()
+    T_world_camera = torch.from_numpy(geometry.inverse(T_camera_world))
+    points = torch.stack(
+        [(u + 0.5 - camera.cx) / camera.fx * z, (v + 0.5 - camera.cy) / camera.fy * z, z]
+    )  # (3, n) in the camera
+    new = torch.empty(8, len(z))
+    new[:3] = T_world_camera[:3, :3] @ points + T_world_camera[:3, 3:]
+    new[3] = torch.log(config.radius_scale * stride * z / (camera.fx * camera.fy) ** 0.5)
+    new[4] = float(np.log(config.opacity / (1 - config.opacity)))
+    new[5:] = rgb[:, v, u].clamp(0, 1)
+    return new

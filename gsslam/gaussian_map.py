@@ -1,0 +1,64 @@
+"""The map: spheres in a structure of arrays of fixed capacity, and what their optimiser keeps."""
+
+from __future__ import annotations
+
+import torch
+
+from gsslam.raster import constants as c
+
+
+class GaussianMap:
+    """Spheres 0 .. count-1 live in the first columns; the capacity never changes.
+
+    Removal moves the last spheres into the holes, so that live spheres stay contiguous and slots
+    are used again.
+    """
+
+    def __init__(self, capacity: int, num_features: int = 0) -> None:
+        rows = c.ROW_FEATURE + num_features
+        self.count = 0
+        # Rows: x, y, z (metres), log radius, opacity logit, red, green, blue, features.
+        self.parameters = torch.zeros(rows, capacity)
+        self.gradient = torch.zeros(rows, capacity)
+        self.moment1 = torch.zeros(rows, capacity)
+        self.moment2 = torch.zeros(rows, capacity)
+        # Optimiser steps that each sphere has taken.
+        self.steps = torch.zeros(capacity, dtype=torch.int32)
+
+    @property
+    def capacity(self) -> int:
+        """Most spheres that fit."""
+        return self.parameters.shape[1]
+
+    @property
+    def live(self) -> torch.Tensor:
+        """Parameters of the live spheres, (8 + D, count), a view."""
+        return self.parameters[:, : self.count]
+
+    def bytes_per_sphere(self) -> int:
+        """Bytes that one sphere takes in all arrays."""
+        return sum(t.element_size() * t[..., 0].numel() for t in self._arrays())
+
+    def insert(self, parameters: torch.Tensor) -> int:
+        """Append columns (8 + D, n); returns how many fitted."""
+        n = min(parameters.shape[1], self.capacity - self.count)
+        new = slice(self.count, self.count + n)
+        for array in self._arrays():
+            array[..., new] = 0
+        self.parameters[:, new] = parameters[:, :n]
+        self.count += n
+        return n
+
+    def remove(self, doomed: torch.Tensor) -> int:
+        """Remove the live spheres where ``doomed`` (count,) is true; returns their number."""
+        kept = self.count - int(doomed.sum())
+        holes = doomed[:kept].nonzero()[:, 0]
+        movers = (~doomed[kept:]).nonzero()[:, 0] + kept
+        for array in self._arrays():
+            array[..., holes] = array[..., movers]
+        removed = self.count - kept
+        self.count = kept
+        return removed
+
+    def _arrays(self) -> tuple[torch.Tensor, ...]:
+        return self.parameters, self.gradient, self.moment1, self.moment2, self.steps

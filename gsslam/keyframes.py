@@ -1,0 +1,58 @@
+"""Keyframes: what the map is built from, and which frames become one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsslam import geometry
+from gsslam.config import KeyframeConfig
+
+
+def is_heldout(index: int, every: int) -> bool:
+    """Whether frame ``index`` is kept out of the map, to score a view that it never saw."""
+    return every > 0 and index % every == every - 1
+
+
+@dataclass
+class Keyframe:
+    """A frame that the map explains; pose and exposure are refined with the map."""
+
+    index: int
+    # (4, 4) world points to camera points.
+    T_camera_world: NDArray[np.float64]
+    # Brightness of the image against the map: image = gain * map + bias.
+    gain: float
+    bias: float
+    # (3, H, W) uint8 and (H, W) float32 metres.
+    rgb: torch.Tensor
+    depth: torch.Tensor
+    # Adam moments of the twist, gain and bias, and the steps taken.
+    moment1: NDArray[np.float64] = field(default_factory=lambda: np.zeros(8))
+    moment2: NDArray[np.float64] = field(default_factory=lambda: np.zeros(8))
+    steps: int = 0
+
+
+def keyframe_is_due(
+    frames_since_last: int,
+    T_last_camera: NDArray[np.float64],
+    valid_share: float,
+    median_depth: float,
+    config: KeyframeConfig,
+) -> bool:
+    """Decide by the time, motion and overlap since the last keyframe.
+
+    ``T_last_camera`` maps this camera's points to the last keyframe's; ``valid_share`` is the share
+    of pixels that the map covers; ``median_depth`` is in metres.
+    """
+    if frames_since_last >= config.max_interval:
+        return True
+    if frames_since_last < config.min_interval:
+        return False
+    xi = geometry.log_se3(T_last_camera)
+    moved = float(np.linalg.norm(xi[:3])) > config.translation * median_depth
+    turned = float(np.linalg.norm(xi[3:])) > np.deg2rad(config.rotation_deg)
+    return moved or turned or valid_share < config.min_overlap

@@ -1,0 +1,61 @@
+"""The mapper: takes keyframes, grows the map and optimises it with the window's poses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gsslam.camera import Camera
+from gsslam.config import SlamConfig
+from gsslam.densify import spheres_from_pixels, unexplained_pixels
+from gsslam.gaussian_map import GaussianMap
+from gsslam.keyframes import Keyframe
+from gsslam.optimize import MapOptimizer
+from gsslam.pruning import make_room, prune_faint_and_large
+
+
+class Mapper:
+    """Owns the map and the keyframes."""
+
+    def __init__(self, config: SlamConfig, camera: Camera) -> None:
+        self._config = config
+        self._camera = camera
+        self._random = np.random.default_rng(config.seed)
+        self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass)
+        self.map = GaussianMap(config.map.capacity)
+        self.keyframes: list[Keyframe] = []
+
+    def integrate(self, keyframe: Keyframe) -> None:
+        """Insert what the keyframe shows and the map does not, optimise, and prune."""
+        self.keyframes.append(keyframe)
+        self._insert(keyframe)
+        mapping = self._config.mapping
+        first = len(self.keyframes) == 1
+        self.optimize(mapping.first_iterations if first else mapping.iterations)
+        prune_faint_and_large(self.map, self._config.pruning)
+
+    def optimize(self, iterations: int) -> None:
+        """Step through the window, round and round, the newest keyframe first."""
+        window = self._window()
+        for iteration in range(iterations):
+            index = window[iteration % len(window)]
+            # The first keyframe holds the world frame and the map's brightness in place.
+            self._optimizer.step(self.map, self.keyframes[index], refine_pose=index > 0)
+
+    def _insert(self, keyframe: Keyframe) -> None:
+        densify = self._config.densify
+        planes = self._optimizer.render(self.map, keyframe.T_camera_world)
+        mask = unexplained_pixels(planes, keyframe.depth, densify)
+        colours = (keyframe.rgb.float() / 255 - keyframe.bias) / keyframe.gain
+        new = spheres_from_pixels(
+            mask, colours, keyframe.depth, self._camera, keyframe.T_camera_world, densify
+        )
+        make_room(self.map, new.shape[1])
+        self.map.insert(new)
+
+    def _window(self) -> list[int]:
+        """Return the newest keyframes, newest first, and some random older ones."""
+        mapping, count = self._config.mapping, len(self.keyframes)
+        newest = list(range(count - 1, max(count - 1 - mapping.window_size, -1), -1))
+        older = count - len(newest)
+        drawn = self._random.choice(older, min(mapping.window_random, older), replace=False)
+        return newest + sorted(int(index) for index in drawn)

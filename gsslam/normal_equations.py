@@ -1,0 +1,160 @@
+"""Gauss-Newton normal equations of camera pose and exposure: native, and their specification.
+
+Unknowns (8): the twist (translation, rotation) of exp(xi) T_camera_world, then gain and bias of
+observed = gain * rendered + bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsslam import _native
+from gsslam.camera import Camera
+from gsslam.native import address
+from gsslam.raster.constants import PLANE_DEPTH, PLANE_SILHOUETTE
+from gsslam.raster.plan import RasterPlan
+from gsslam.raster.reference import rasterize_reference
+
+UNKNOWNS = 8
+_HESSIAN = UNKNOWNS * (UNKNOWNS + 1) // 2
+
+
+@dataclass(frozen=True)
+class ResidualWeights:
+    """Units and robust limits of the residuals."""
+
+    # Colour residual (0 to 1) where Huber's weight starts to fall; also the unit of colour.
+    huber_colour: float
+    # Weight of a depth residual of one sigma against a colour residual of one unit.
+    depth_weight: float
+    # Depth noise in metres: base + quadratic z^2.
+    depth_sigma_base: float
+    depth_sigma_quadratic: float
+    # Pixels that the map covers less take no part.
+    silhouette_threshold: float
+
+
+@dataclass(frozen=True)
+class NormalEquations:
+    """Sums over the image; the step is -solve(hessian, gradient)."""
+
+    # (8, 8) weighted J^T J.
+    hessian: NDArray[np.float64]
+    # (8,) weighted J^T r.
+    gradient: NDArray[np.float64]
+    # Sum of Huber costs, residuals in units of their noise.
+    cost: float
+    # Pixels that took part.
+    pixels: float
+    # Root-mean-square colour residual over them, 0 to 1.
+    colour_rms: float
+    # Pixels among them with a measured depth, and their root-mean-square residual in metres.
+    depth_pixels: float
+    depth_rms: float
+
+    @staticmethod
+    def from_sums(sums: NDArray[np.float64]) -> NormalEquations:
+        """Unpack the native sums (cuda_ext/tracking/tracking.h)."""
+        hessian = np.zeros((UNKNOWNS, UNKNOWNS))
+        hessian[np.triu_indices(UNKNOWNS)] = sums[:_HESSIAN]
+        hessian += np.triu(hessian, 1).T
+        gradient = sums[_HESSIAN : _HESSIAN + UNKNOWNS]
+        cost, pixels, colour, depth_pixels, depth = sums[_HESSIAN + UNKNOWNS :].tolist()
+        colour_rms = float(np.sqrt(colour / max(3 * pixels, 1)))
+        depth_rms = float(np.sqrt(depth / max(depth_pixels, 1)))
+        return NormalEquations(hessian, gradient, cost, pixels, colour_rms, depth_pixels, depth_rms)
+
+
+class NormalEquationSolver:
+    """Forms the normal equations of what a RasterPlan has projected, without allocating."""
+
+    def __init__(self, weights: ResidualWeights) -> None:
+        self._native = _native.CpuTracking()
+        self._weights = _native.TrackingWeights(
+            weights.huber_colour,
+            weights.depth_weight,
+            weights.depth_sigma_base,
+            weights.depth_sigma_quadratic,
+            weights.silhouette_threshold,
+        )
+
+    def form(
+        self, plan: RasterPlan, rgb: torch.Tensor, depth: torch.Tensor, gain: float, bias: float
+    ) -> NormalEquations:
+        """Compare with colours ``rgb`` (3, H, W), 0 to 1, and ``depth`` (H, W) in metres."""
+        _, height, width = plan.image_shape
+        sums = self._native.normal_equations(
+            plan.native,
+            address(rgb, "rgb", (3, height, width)),
+            address(depth, "depth", (height, width)),
+            gain,
+            bias,
+            self._weights,
+        )
+        return NormalEquations.from_sums(np.asarray(sums))
+
+
+def normal_equations_reference(
+    parameters: torch.Tensor,
+    T_camera_world: torch.Tensor,
+    camera: Camera,
+    low_pass: float,
+    rgb: torch.Tensor,
+    depth: torch.Tensor,
+    gain: float,
+    bias: float,
+    weights: ResidualWeights,
+) -> NormalEquations:
+    """Form the same equations in float64 by automatic differentiation; for small images."""
+    parameters, rgb, depth = parameters.double().detach(), rgb.double(), depth.double()
+
+    def render(unknowns: torch.Tensor) -> torch.Tensor:
+        v, w = unknowns[:3], unknowns[3:6]
+        zero = torch.zeros((), dtype=torch.float64)
+        # At zero the exponential's derivative is that of I + hat(xi).
+        twist = torch.stack(
+            [
+                torch.stack([zero, -w[2], w[1], v[0]]),
+                torch.stack([w[2], zero, -w[0], v[1]]),
+                torch.stack([-w[1], w[0], zero, v[2]]),
+                torch.zeros(4, dtype=torch.float64),
+            ]
+        )
+        T = T_camera_world.double()
+        return rasterize_reference(parameters, T + twist @ T, camera, low_pass)
+
+    silhouette = render(torch.zeros(UNKNOWNS, dtype=torch.float64))[PLANE_SILHOUETTE]
+    valid = silhouette >= weights.silhouette_threshold
+    measured = valid & (depth > 0) & depth.isfinite()
+    sigma = weights.depth_sigma_base + weights.depth_sigma_quadratic * depth**2
+
+    def residuals(unknowns: torch.Tensor) -> torch.Tensor:
+        planes = render(unknowns)
+        exposed = (gain + unknowns[6]) * planes[:3] + (bias + unknowns[7])
+        colour = (exposed - rgb)[:, valid] / weights.huber_colour
+        expected = planes[PLANE_DEPTH][measured] / planes[PLANE_SILHOUETTE][measured]
+        return torch.cat([colour.reshape(-1), (expected - depth[measured]) / sigma[measured]])
+
+    zero = torch.zeros(UNKNOWNS, dtype=torch.float64)
+    r = residuals(zero)
+    J = torch.autograd.functional.jacobian(residuals, zero)  # (residuals, 8)
+    is_colour = torch.arange(len(r)) < 3 * int(valid.sum())
+    scale = torch.where(is_colour, 1.0, weights.depth_weight).double()
+    W = scale / r.abs().clamp(min=1)
+    cost = scale * torch.where(r.abs() < 1, r**2 / 2, r.abs() - 0.5)
+    colour_squares = float((r[is_colour] * weights.huber_colour).square().sum())
+    depth_squares = float((r[~is_colour] * sigma[measured]).square().sum())
+    pixels, depth_pixels = float(valid.sum()), float(measured.sum())
+    return NormalEquations(
+        ((J * W[:, None]).T @ J).numpy(),
+        (J.T @ (W * r)).numpy(),
+        float(cost.sum()),
+        pixels,
+        float(np.sqrt(colour_squares / max(3 * pixels, 1))),
+        depth_pixels,
+        float(np.sqrt(depth_squares / max(depth_pixels, 1))),
+    )

@@ -1,0 +1,105 @@
+"""Optimisation of the map and of the window's poses against the window's images."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsslam import geometry
+from gsslam.camera import Camera
+from gsslam.config import MappingConfig
+from gsslam.gaussian_map import GaussianMap
+from gsslam.keyframes import Keyframe
+from gsslam.losses import ImageLoss, LossWeights
+from gsslam.optimizer import SphereAdam
+from gsslam.raster import constants as c
+from gsslam.raster.plan import RasterPlan
+
+_BETAS = (0.9, 0.999)
+_EPSILON = 1e-15
+
+
+class MapOptimizer:
+    """One Adam step at a time: forward, loss, backward, spheres, pose and exposure."""
+
+    def __init__(self, config: MappingConfig, camera: Camera, low_pass: float) -> None:
+        self._config = config
+        self._camera = camera
+        self._low_pass = low_pass
+        self._plan = RasterPlan()
+        self._loss = ImageLoss(
+            LossWeights(config.ssim_weight, config.depth_weight, config.silhouette_weight)
+        )
+        self._adam = SphereAdam(_BETAS, _EPSILON)
+        self._rates = sphere_rates(config)
+        shape = (c.PLANE_FEATURE, camera.height, camera.width)
+        self._image, self._grad_image = torch.empty(shape), torch.empty(shape)
+        self._error = torch.empty(shape[1:])
+
+    def render(self, gaussian_map: GaussianMap, T_camera_world: NDArray[np.float64]) -> torch.Tensor:
+        """Return the planes (5, H, W) of the map; overwritten by the next call."""
+        self._plan.project(
+            gaussian_map.parameters,
+            gaussian_map.count,
+            self._camera,
+            T_camera_world,
+            self._low_pass,
+        )
+        self._plan.forward(self._image)
+        return self._image
+
+    def step(self, gaussian_map: GaussianMap, keyframe: Keyframe, *, refine_pose: bool) -> float:
+        """Take one step against one keyframe; returns the loss before it."""
+        image = self.render(gaussian_map, keyframe.T_camera_world)
+        loss = self._loss.evaluate(
+            image,
+            keyframe.rgb.float().div_(255),
+            keyframe.depth,
+            keyframe.gain,
+            keyframe.bias,
+            self._grad_image,
+            self._error,
+        )
+        grad_pose = self._plan.backward(image, self._grad_image, gaussian_map.gradient)
+        self._adam.step(
+            gaussian_map.parameters,
+            gaussian_map.gradient,
+            gaussian_map.adam,
+            self._rates,
+            gaussian_map.count,
+        )
+        if refine_pose:
+            gradient = np.array(
+                [*twist_gradient(grad_pose, keyframe.T_camera_world), loss.grad_gain, loss.grad_bias]
+            )
+            self._step_keyframe(keyframe, gradient)
+        return loss.total
+
+    def _step_keyframe(self, keyframe: Keyframe, gradient: NDArray[np.float64]) -> None:
+        rates = np.array([self._config.pose_rate] * 6 + [self._config.exposure_rate] * 2)
+        keyframe.steps += 1
+        keyframe.moment1 += (1 - _BETAS[0]) * (gradient - keyframe.moment1)
+        keyframe.moment2 += (1 - _BETAS[1]) * (gradient**2 - keyframe.moment2)
+        mean = keyframe.moment1 / (1 - _BETAS[0] ** keyframe.steps)
+        square = keyframe.moment2 / (1 - _BETAS[1] ** keyframe.steps)
+        step = -rates * mean / (np.sqrt(square) + _EPSILON)
+        keyframe.T_camera_world = geometry.exp_se3(step[:6]) @ keyframe.T_camera_world
+        keyframe.gain += float(step[6])
+        keyframe.bias += float(step[7])
+
+
+def sphere_rates(config: MappingConfig) -> torch.Tensor:
+    """Return the learning rate of each row of the parameters (8,)."""
+    rates = [config.centre_rate] * 3 + [config.radius_rate, config.opacity_rate]
+    return torch.tensor(rates + [config.colour_rate] * 3)
+
+
+def twist_gradient(
+    grad_pose: NDArray[np.float64], T_camera_world: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Turn dL/dT (3, 4) into the gradient (6,) of the twist of exp(xi) T_camera_world at zero."""
+    # d(exp(xi) T) = hat(xi) T, so dL/domega_k is the sum of G * (hat(e_k) T), and dL/dv = G's last.
+    moment = T_camera_world[:3] @ grad_pose.T  # (3, 3): rows T's, columns G's
+    omega = [moment[1, 2] - moment[2, 1], moment[2, 0] - moment[0, 2], moment[0, 1] - moment[1, 0]]
+    return np.concatenate([grad_pose[:, 3], omega])

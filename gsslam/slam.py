@@ -1,0 +1,217 @@
+"""RGB-D SLAM: frames in, poses and a map of spheres out."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsslam import geometry
+from gsslam.camera import Camera
+from gsslam.config import SlamConfig
+from gsslam.errors import ConfigError, TrackingError
+from gsslam.frame import Frame
+from gsslam.gaussian_map import GaussianMap
+from gsslam.keyframes import Keyframe, is_heldout, keyframe_is_due
+from gsslam.mapping import Mapper
+from gsslam.pyramid import ImageLevel, build_pyramid
+from gsslam.raster.interface import Rendering
+from gsslam.raster.plan import RasterPlan
+from gsslam.results import RenderedView, TrackingResult
+from gsslam.tracking import PoseEstimate, Tracker
+from gsslam.trajectory import Trajectory
+
+_LEVELS = 2
+
+
+@dataclass(frozen=True)
+class _TrackedFrame:
+    """A frame's pose, kept relative to a keyframe so that it follows the keyframe's refinement."""
+
+    timestamp: float
+    keyframe: int
+    T_camera_keyframe: NDArray[np.float64]
+
+
+class Slam:
+    """Tracks frames one after the other and builds the map as it goes.
+
+    Not to be used by two threads at a time.
+    """
+
+    def __init__(self, config: SlamConfig, camera: Camera, device: str = "cpu") -> None:
+        """Raise ConfigError for a device other than ``cpu``."""
+        if device != "cpu":
+            raise ConfigError(f"device {device!r} is not available in this build; use --device cpu")
+        self._config = config
+        self._camera = camera
+        self._tracker = Tracker(config.tracking, config.map.low_pass)
+        self._mapper = Mapper(config, camera)
+        self._frames: list[_TrackedFrame] = []
+        self._exposure = (1.0, 0.0)
+        self._since_keyframe = 0
+
+    @property
+    def map(self) -> GaussianMap:
+        """The spheres."""
+        return self._mapper.map
+
+    @property
+    def keyframes(self) -> list[Keyframe]:
+        """What the map was built from, oldest first."""
+        return self._mapper.keyframes
+
+    def track(self, frame: Frame) -> TrackingResult:
+        """Find the pose of the next frame, and map it if it is a keyframe.
+
+        Raises TrackingError if the frame's camera is not the one given at the start, or if the
+        first frame has no depth to start a map from.
+        """
+        if frame.camera != self._camera:
+            raise TrackingError(f"frame {frame.index} comes from another camera than the first")
+        start = time.perf_counter()
+        pyramid = build_pyramid(frame, _LEVELS)
+        estimate = self._estimate(frame, pyramid)
+        tracked_at = time.perf_counter()
+        reason = estimate.verdict(self._config.tracking) if estimate else ""
+        is_keyframe = not reason and self._wants_keyframe(frame, estimate)
+        T_camera_world = self._settle(frame, pyramid[0], estimate, reason, is_keyframe)
+        mapped_at = time.perf_counter()
+        return _result(
+            frame,
+            estimate,
+            geometry.inverse(T_camera_world),
+            reason,
+            is_keyframe,
+            self._exposure,
+            (1e3 * (tracked_at - start), 1e3 * (mapped_at - tracked_at)),
+        )
+
+    def finish(self) -> Trajectory:
+        """Return the final poses of all frames, in the order of ``track``."""
+        poses = [geometry.inverse(self._pose(i)) for i in range(len(self._frames))]
+        stamps = np.array([frame.timestamp for frame in self._frames])
+        return Trajectory(stamps, np.array(poses).reshape(-1, 4, 4))
+
+    def render(
+        self, T_world_camera: NDArray[np.float64], camera: Camera | None = None
+    ) -> RenderedView:
+        """Return the map seen from a pose, by default with the camera of the sequence."""
+        camera = camera or self._camera
+        plan = RasterPlan()
+        pose = geometry.inverse(T_world_camera)
+        plan.project(self.map.parameters, self.map.count, camera, pose, self._config.map.low_pass)
+        planes = torch.empty(plan.image_shape)
+        plan.forward(planes)
+        view = Rendering.from_planes(planes)
+        return RenderedView(
+            np.ascontiguousarray(view.colour.numpy()), view.depth.numpy(), view.silhouette.numpy()
+        )
+
+    def _pose(self, i: int) -> NDArray[np.float64]:
+        """Return T_camera_world of the i-th frame, by its keyframe's newest pose."""
+        frame = self._frames[i]
+        return frame.T_camera_keyframe @ self.keyframes[frame.keyframe].T_camera_world
+
+    def _predicted(self) -> NDArray[np.float64]:
+        """Return T_camera_world of the next frame, moving as from the last but one to the last."""
+        last = self._pose(-1)
+        if len(self._frames) < 2:
+            return last
+        return last @ geometry.inverse(self._pose(-2)) @ last
+
+    def _estimate(self, frame: Frame, pyramid: list[ImageLevel]) -> PoseEstimate | None:
+        """Return the frame's pose, or None for the first frame, which defines the world."""
+        if not self._frames:
+            if not (frame.depth > 0).any():
+                raise TrackingError(f"frame {frame.index} has no depth to start a map from")
+            return None
+        spheres = (self.map.parameters, self.map.count)
+        estimate = self._tracker.estimate(*spheres, pyramid, self._predicted(), *self._exposure)
+        if estimate.verdict(self._config.tracking):
+            # Perhaps the camera stopped: try again from where it was.
+            still = self._tracker.estimate(*spheres, pyramid, self._pose(-1), *self._exposure)
+            if not still.verdict(self._config.tracking):
+                return still
+        return estimate
+
+    def _wants_keyframe(self, frame: Frame, estimate: PoseEstimate | None) -> bool:
+        if estimate is None:
+            return True
+        config = self._config.keyframes
+        if is_heldout(frame.index, config.heldout_every):
+            return False
+        T_last_camera = self.keyframes[-1].T_camera_world @ geometry.inverse(
+            estimate.T_camera_world
+        )
+        measured = frame.depth[frame.depth > 0]
+        return measured.size > 0 and keyframe_is_due(
+            self._since_keyframe + 1,
+            T_last_camera,
+            estimate.valid_share,
+            float(np.median(measured)),
+            config,
+        )
+
+    def _settle(
+        self,
+        frame: Frame,
+        level: ImageLevel,
+        estimate: PoseEstimate | None,
+        reason: str,
+        is_keyframe: bool,
+    ) -> NDArray[np.float64]:
+        """Store the frame, map it if it is a keyframe, and return its T_camera_world."""
+        if estimate is None:
+            T_camera_world = np.eye(4)
+        elif reason:
+            T_camera_world = self._predicted()
+        else:
+            T_camera_world = estimate.T_camera_world
+            self._exposure = (estimate.gain, estimate.bias)
+        if is_keyframe:
+            rgb = torch.from_numpy(np.ascontiguousarray(frame.rgb.transpose(2, 0, 1)))
+            keyframe = Keyframe(frame.index, T_camera_world, *self._exposure, rgb, level.depth)
+            self._mapper.integrate(keyframe)
+            self._since_keyframe = 0
+            self._exposure = (keyframe.gain, keyframe.bias)
+            T_camera_world = keyframe.T_camera_world
+        else:
+            self._since_keyframe += 1
+        reference = self.keyframes[-1]
+        relative = T_camera_world @ geometry.inverse(reference.T_camera_world)
+        self._frames.append(_TrackedFrame(frame.timestamp, len(self.keyframes) - 1, relative))
+        return T_camera_world
+
+
+def _result(
+    frame: Frame,
+    estimate: PoseEstimate | None,
+    T_world_camera: NDArray[np.float64],
+    reason: str,
+    is_keyframe: bool,
+    exposure: tuple[float, float],
+    times_ms: tuple[float, float],
+) -> TrackingResult:
+    """Report a frame; the first one, without an estimate, is right by definition."""
+    return TrackingResult(
+        index=frame.index,
+        timestamp=frame.timestamp,
+        T_world_camera=T_world_camera,
+        tracked=not reason,
+        is_keyframe=is_keyframe,
+        reason=reason,
+        converged=estimate.converged if estimate else True,
+        iterations=estimate.iterations if estimate else 0,
+        valid_share=estimate.valid_share if estimate else 1.0,
+        colour_residual=estimate.equations.colour_rms if estimate else 0.0,
+        depth_residual=estimate.equations.depth_rms if estimate else 0.0,
+        conditioning=estimate.conditioning() if estimate else 1.0,
+        gain=exposure[0],
+        bias=exposure[1],
+        tracking_ms=times_ms[0],
+        mapping_ms=times_ms[1],
+    )

@@ -1,0 +1,151 @@
+"""Camera tracking: constant velocity, then damped Gauss-Newton on the rendered map, coarse to fine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsslam import geometry
+from gsslam.camera import Camera
+from gsslam.config import TrackingConfig
+from gsslam.normal_equations import NormalEquations, NormalEquationSolver, ResidualWeights
+from gsslam.pyramid import ImageLevel
+from gsslam.raster.plan import RasterPlan
+
+Array = NDArray[np.float64]
+
+# Damping (share of the diagonal) at first, its least, and the factor after a step that helped or not.
+_DAMPING, _MIN_DAMPING, _DAMPING_FACTOR = 1e-4, 1e-7, 10.0
+
+
+@dataclass(frozen=True)
+class PoseEstimate:
+    """Pose and exposure of a frame, and how they were found."""
+
+    T_camera_world: Array
+    gain: float
+    bias: float
+    # Of the best state that was evaluated.
+    equations: NormalEquations
+    valid_share: float
+    iterations: int
+    converged: bool
+
+    def verdict(self, config: TrackingConfig) -> str:
+        """Return why the estimate cannot be trusted, or nothing."""
+        if not np.isfinite(self.T_camera_world).all():
+            return "the pose is not finite"
+        if self.valid_share < config.min_valid_share:
+            return f"only {self.valid_share:.0%} of the image is covered by the map"
+        if self.equations.colour_rms > config.max_colour_residual:
+            return f"the colour residual {self.equations.colour_rms:.3f} is too large"
+        return ""
+
+    def conditioning(self) -> float:
+        """Return the smallest eigenvalue of the pose's equations over the largest.
+
+        Translation and rotation have different units, so each block is scaled by its own diagonal.
+        """
+        pose = self.equations.hessian[:6, :6]
+        scale = np.sqrt(np.maximum(np.diag(pose), 1e-300))
+        eigenvalues = np.linalg.eigvalsh(pose / np.outer(scale, scale))
+        return float(max(eigenvalues[0], 0) / max(eigenvalues[-1], 1e-300))
+
+
+class Tracker:
+    """Finds the pose from which the map looks like the frame."""
+
+    def __init__(self, config: TrackingConfig, low_pass: float) -> None:
+        self._config = config
+        self._low_pass = low_pass
+        self._plan = RasterPlan()
+        self._solver = NormalEquationSolver(
+            ResidualWeights(
+                config.huber_colour,
+                config.depth_weight,
+                config.depth_sigma_base,
+                config.depth_sigma_quadratic,
+                config.silhouette_threshold,
+            )
+        )
+
+    def estimate(
+        self,
+        parameters: torch.Tensor,
+        count: int,
+        pyramid: list[ImageLevel],
+        T_camera_world: Array,
+        gain: float,
+        bias: float,
+    ) -> PoseEstimate:
+        """Refine a predicted pose and exposure on every level of ``pyramid``, finest first in it.
+
+        ``parameters`` (8, capacity) and ``count`` are the map's spheres.
+        """
+        estimate = None
+        budgets = [self._config.iterations] + [self._config.coarse_iterations] * (len(pyramid) - 1)
+        for level, iterations in reversed(list(zip(pyramid, budgets, strict=True))):
+            if iterations == 0:
+                continue
+            estimate = self._refine(
+                parameters, count, level, T_camera_world, gain, bias, iterations
+            )
+            T_camera_world, gain, bias = estimate.T_camera_world, estimate.gain, estimate.bias
+        assert estimate is not None  # the finest level has at least one iteration
+        return estimate
+
+    def _refine(
+        self,
+        parameters: torch.Tensor,
+        count: int,
+        level: ImageLevel,
+        T: Array,
+        gain: float,
+        bias: float,
+        iterations: int,
+    ) -> PoseEstimate:
+        best = (T, gain, bias)
+        state, best_equations, best_cost = best, None, np.inf
+        damping, converged, iteration = _DAMPING, False, 0
+        while iteration < iterations and not converged:
+            iteration += 1
+            self._plan.project(parameters, count, level.camera, state[0], self._low_pass)
+            equations = self._solver.form(self._plan, level.rgb, level.depth, *state[1:])
+            cost = equations.cost / max(equations.pixels, 1)
+            if best_equations is None or cost <= best_cost:
+                best, best_equations, best_cost = state, equations, cost
+                damping = max(damping / _DAMPING_FACTOR, _MIN_DAMPING)
+            else:
+                damping *= _DAMPING_FACTOR**2
+            step = self._step(best_equations, best[1], best[2], damping)
+            if step is None:
+                break
+            state = (geometry.exp_se3(step[:6]) @ best[0], best[1] + step[6], best[2] + step[7])
+            converged = bool(np.abs(step[:6]).max() < self._config.convergence_step)
+        assert best_equations is not None
+        # The last step is not evaluated; it is taken unless the one before it had failed.
+        final = state if converged or best_equations is equations else best
+        valid_share = best_equations.pixels / (level.camera.width * level.camera.height)
+        return PoseEstimate(*final, best_equations, valid_share, iteration, converged)
+
+    def _step(
+        self, equations: NormalEquations, gain: float, bias: float, damping: float
+    ) -> Array | None:
+        """Return the damped Gauss-Newton step (8,), or None where there is nothing to solve."""
+        if equations.pixels == 0 or not np.isfinite(equations.hessian).all():
+            return None
+        hessian, gradient = equations.hessian.copy(), equations.gradient.copy()
+        # The exposure is held near (1, 0) as if some pixels had said so.
+        prior = self._config.exposure_prior * equations.pixels / self._config.huber_colour**2
+        hessian[6, 6] += prior
+        hessian[7, 7] += prior
+        gradient[6] += prior * (gain - 1)
+        gradient[7] += prior * bias
+        diagonal = np.maximum(np.diag(hessian), 1e-12)
+        try:
+            return -np.linalg.solve(hessian + damping * np.diag(diagonal), gradient)
+        except np.linalg.LinAlgError:
+            return None
