@@ -56,3 +56,18 @@ class CpuTracking:
         bias: float,
         weights: TrackingWeights,
     ) -> list[float]: ...
+
+class CpuAdam:
+    def __init__(self, beta1: float, beta2: float, epsilon: float) -> None: ...
+    def step(
+        self,
+        parameters: int,
+        gradient: int,
+        first_moment: int,
+        second_moment: int,
+        steps: int,
+        learning_rates: int,
+        rows: int,
+        capacity: int,
+        count: int,
+    ) -> tuple[int, int]: ...

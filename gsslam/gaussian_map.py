@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from gsslam.optimizer import AdamState
 from gsslam.raster import constants as c
 
 
@@ -20,10 +21,7 @@ class GaussianMap:
         # Rows: x, y, z (metres), log radius, opacity logit, red, green, blue, features.
         self.parameters = torch.zeros(rows, capacity)
         self.gradient = torch.zeros(rows, capacity)
-        self.moment1 = torch.zeros(rows, capacity)
-        self.moment2 = torch.zeros(rows, capacity)
-        # Optimiser steps that each sphere has taken.
-        self.steps = torch.zeros(capacity, dtype=torch.int32)
+        self.adam = AdamState.zeros(rows, capacity)
 
     @property
     def capacity(self) -> int:
@@ -61,4 +59,6 @@ class GaussianMap:
         return removed
 
     def _arrays(self) -> tuple[torch.Tensor, ...]:
-        return self.parameters, self.gradient, self.moment1, self.moment2, self.steps
+        adam = self.adam
+        moments = (adam.first_moment, adam.second_moment)
+        return self.parameters, self.gradient, *moments, adam.steps

@@ -56,10 +56,10 @@ class MapOptimizer:
             image,
             keyframe.rgb.float().div_(255),
             keyframe.depth,
-            keyframe.gain,
-            keyframe.bias,
-            self._grad_image,
-            self._error,
+            gradient=self._grad_image,
+            error=self._error,
+            gain=keyframe.gain,
+            bias=keyframe.bias,
         )
         grad_pose = self._plan.backward(image, self._grad_image, gaussian_map.gradient)
         self._adam.step(

@@ -31,9 +31,27 @@ static inline vfloat load(const float* p) {
 }
 static inline void store(float* p, vfloat v) { std::memcpy(p, &v, sizeof(v)); }
 
+// The same for the first n lanes, n > 0; the other lanes of a loaded vector are 0.
+static inline vfloat load_first(const float* p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  vfloat v{};
+  std::memcpy(&v, p, sizeof(float) * n);
+  return v;
+}
+static inline void store_first(float* p, vfloat v, int64_t n) {
+  std::memcpy(p, &v, n >= kLanes ? sizeof(v) : sizeof(float) * n);
+}
+
 static inline vfloat min(vfloat a, vfloat b) { return a < b ? a : b; }
 static inline vfloat max(vfloat a, vfloat b) { return a > b ? a : b; }
 static inline vfloat abs(vfloat a) { return (vfloat)((vint)a & splat(0x7fffffff)); }
+
+static inline vfloat sqrt(vfloat v) {
+  float x[kLanes];
+  store(x, v);
+  for (int i = 0; i < kLanes; ++i) x[i] = __builtin_sqrtf(x[i]);
+  return load(x);
+}
 
 // Lanes 0, 1, 2, ...
 static inline vfloat lane_index() {
@@ -69,6 +87,34 @@ static inline uint32_t or_of_lanes(vint v) {
 
 // True if any lane of a comparison's result holds.
 static inline bool any(vint mask) { return or_of_lanes(mask) != 0; }
+
+namespace {
+
+// A running sum of vectors in double precision.
+class DoubleSum {
+ public:
+  void add(vfloat v) {
+    half_vfloat halves[2];
+    std::memcpy(halves, &v, sizeof(v));
+    for (int h = 0; h < 2; ++h) sums_[h] += __builtin_convertvector(halves[h], half_vdouble);
+  }
+
+  // Sum of the lanes, always by the same tree.
+  double total() const {
+    double x[kLanes];
+    std::memcpy(x, sums_, sizeof(x));
+    for (int half = kLanes / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; ++i) x[i] += x[i + half];
+    return x[0];
+  }
+
+ private:
+  typedef float half_vfloat __attribute__((vector_size(2 * kLanes)));
+  typedef double half_vdouble __attribute__((vector_size(4 * kLanes)));
+  half_vdouble sums_[2] = {};
+};
+
+}  // namespace
 
 // 2^x for x <= 0, relative error below 1.2e-7 (minimax polynomial on [-0.5, 0.5]); 0 under 2^-126.
 static inline vfloat exp2_nonpositive(vfloat x) {
