@@ -95,15 +95,17 @@ def quaternion_from_matrix(R: Array) -> Array:
 
 
 def matrix_from_quaternion(q: Array) -> Array:
-    """Return the rotation (3, 3) of the quaternion (x, y, z, w), which need not have unit length."""
-    x, y, z, w = np.asarray(q, dtype=np.float64) / np.linalg.norm(q)
-    return np.array(
+    """Return the rotations (..., 3, 3) of quaternions (..., 4) (x, y, z, w) of any length but 0."""
+    q = np.asarray(q, dtype=np.float64)
+    x, y, z, w = np.moveaxis(q / np.linalg.norm(q, axis=-1, keepdims=True), -1, 0)
+    R = np.array(
         [
             [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
             [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
             [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
         ]
     )
+    return np.moveaxis(R, (0, 1), (-2, -1))
 
 
 def orthonormalized(T: Array) -> Array:

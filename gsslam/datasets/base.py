@@ -1,10 +1,12 @@
-"""What every dataset offers."""
+"""What every dataset offers, and what can be asked of it when it is opened."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from gsslam.camera import Camera
+from gsslam.errors import ConfigError
 from gsslam.frame import Frame
 from gsslam.trajectory import Trajectory
 
@@ -19,7 +21,7 @@ class Dataset(Protocol):
 
     @property
     def camera(self) -> Camera:
-        """The camera of every frame that this dataset delivers (after undistortion and resizing)."""
+        """The camera of every frame delivered (after undistortion and resizing)."""
         ...
 
     @property
@@ -32,3 +34,28 @@ class Dataset(Protocol):
     def __getitem__(self, index: int) -> Frame:
         """Read frame ``index``; raises BadFrameError where that frame alone is unusable."""
         ...
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Which part of a sequence is delivered, and in which form."""
+
+    # (width, height) in pixels; None keeps the images' own size.
+    resolution: tuple[int, int] | None = None
+    # At most this many frames, counted after ``stride``.
+    max_frames: int | None = None
+    # Every stride-th frame.
+    stride: int = 1
+    # Seed of whatever is random (synthetic noise).
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what selects nothing."""
+        if self.stride < 1:
+            raise ConfigError(f"stride {self.stride} must be at least 1")
+        if self.max_frames is not None and self.max_frames < 1:
+            raise ConfigError(f"max_frames {self.max_frames} must be at least 1")
+
+    def target(self, camera: Camera) -> Camera:
+        """Return ``camera`` at the asked resolution."""
+        return camera.resized(*self.resolution) if self.resolution else camera

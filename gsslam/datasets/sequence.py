@@ -1,0 +1,152 @@
+"""A sequence of image files: what TUM, 7-Scenes and plain folders have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gsslam.camera import Camera
+from gsslam.datasets.base import ReadOptions
+from gsslam.datasets.images import read_colour, read_depth
+from gsslam.datasets.rectify import Calibration, ColourRectifier, DepthRectifier
+from gsslam.datasets.register import DepthRegistration
+from gsslam.errors import BadFrameError, DatasetError
+from gsslam.frame import Frame
+from gsslam.trajectory import Trajectory
+
+# Two measurements closer than this in time (seconds) count as simultaneous, as in TUM's benchmark.
+MAX_TIME_DIFFERENCE = 0.02
+
+# A scene whose median depth (metres) lies outside was read with a wrong depth scale.
+_PLAUSIBLE_DEPTH = (0.05, 100.0)
+# How many frames are tried, at opening, to find one that can be read.
+_FRAMES_TRIED = 20
+
+
+@dataclass(frozen=True)
+class FrameFiles:
+    """Where one frame lies."""
+
+    # Seconds.
+    timestamp: float
+    colour: Path
+    depth: Path
+    # (4, 4) pose of the colour camera, camera points to world points.
+    T_world_camera: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """The calibrated cameras that took a sequence."""
+
+    colour: Calibration
+    # Value of a depth image at one metre.
+    depth_scale: float
+    # The depth camera and (4, 4) its points to colour camera points; None: depth is registered.
+    depth: Camera | None = None
+    T_color_depth: NDArray[np.float64] | None = None
+
+    def depth_mapper(self, target: Camera) -> Callable[[NDArray[np.uint16]], NDArray[np.float32]]:
+        """Return what turns a raw depth image into metres at the pixels of ``target``."""
+        if self.depth is None:
+            return DepthRectifier(self.colour, target, self.depth_scale)
+        T_color_depth = np.eye(4) if self.T_color_depth is None else self.T_color_depth
+        return DepthRegistration(self.depth, target, T_color_depth, self.depth_scale)
+
+
+class ImageSequence:
+    """A Dataset of image files; frames are read when they are asked for."""
+
+    def __init__(
+        self, name: str, files: Sequence[FrameFiles], sensor: Sensor, options: ReadOptions
+    ) -> None:
+        """Select frames and prepare the tables; reads one frame to check sizes and depth scale.
+
+        Raises DatasetError where there is no frame, none of the first can be read, or the depths
+        cannot be metres.
+        """
+        self._name = name
+        self._files = list(files)[:: options.stride][: options.max_frames]
+        if not self._files:
+            raise DatasetError(f"{name}: there is no frame")
+        self._sensor = sensor
+        self._camera = options.target(sensor.colour.camera)
+        self._to_colour = ColourRectifier(sensor.colour, self._camera)
+        self._to_depth = sensor.depth_mapper(self._camera)
+        self._check_depth_scale()
+
+    @property
+    def name(self) -> str:
+        """Catalogue identifier."""
+        return self._name
+
+    @property
+    def camera(self) -> Camera:
+        """The camera of every frame."""
+        return self._camera
+
+    @property
+    def ground_truth(self) -> Trajectory | None:
+        """Poses of the frames that have one; None where no frame has."""
+        posed = [
+            (f.timestamp, f.T_world_camera) for f in self._files if f.T_world_camera is not None
+        ]
+        if not posed:
+            return None
+        times, poses = zip(*posed, strict=True)
+        return Trajectory(np.array(times, dtype=np.float64), np.stack(poses))
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> Frame:
+        """Read frame ``index``; raises BadFrameError where that frame alone is unusable."""
+        files = self._files[index]
+        colour = read_colour(files.colour)
+        depth = read_depth(files.depth)
+        _check_size(files.colour, colour, self._sensor.colour.camera)
+        _check_size(files.depth, depth, self._sensor.depth or self._sensor.colour.camera)
+        return Frame(
+            index=range(len(self))[index],
+            timestamp=files.timestamp,
+            rgb=self._to_colour(colour),
+            depth=self._to_depth(depth),
+            camera=self._camera,
+            T_world_camera=files.T_world_camera,
+        )
+
+    def _check_depth_scale(self) -> None:
+        depth = self._first_readable().depth
+        measured = depth[depth > 0]
+        if not measured.size:
+            return
+        median, scale = float(np.median(measured)), self._sensor.depth_scale
+        if not _PLAUSIBLE_DEPTH[0] <= median <= _PLAUSIBLE_DEPTH[1]:
+            likely = [f"{s:g}" for s in (1, 1000, 5000) if 0.3 <= median * scale / s <= 10]
+            hint = f"; {' or '.join(likely)} would fit" if likely else ""
+            raise DatasetError(
+                f"{self._name}: depth scale {scale:g} makes the median depth {median:.4g} m, which "
+                f"cannot be: the scale is likely off by a factor of 5 or 1000{hint}"
+            )
+
+    def _first_readable(self) -> Frame:
+        tried = min(len(self), _FRAMES_TRIED)
+        for index in range(tried):
+            try:
+                return self[index]
+            except BadFrameError as error:
+                reason = error
+        raise DatasetError(f"{self._name}: none of the first {tried} frames is usable: {reason}")
+
+
+def _check_size(path: Path, image: NDArray[np.generic], camera: Camera) -> None:
+    height, width = image.shape[:2]
+    if (width, height) != (camera.width, camera.height):
+        raise BadFrameError(
+            f"image {path} is {width}x{height} where the calibration says "
+            f"{camera.width}x{camera.height}; colour and registered depth must both have that size"
+        )

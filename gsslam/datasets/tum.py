@@ -1,0 +1,90 @@
+"""The TUM RGB-D benchmark: Sturm et al., A Benchmark for the Evaluation of RGB-D SLAM (2012)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gsslam.datasets.base import Dataset, ReadOptions
+from gsslam.datasets.catalogue import Entry
+from gsslam.datasets.sequence import MAX_TIME_DIFFERENCE, FrameFiles, ImageSequence
+from gsslam.errors import DatasetError
+from gsslam.trajectory import Trajectory, nearest_within
+
+TimedFiles = list[tuple[float, Path]]
+
+
+def open_sequence(entry: Entry, folder: Path, options: ReadOptions) -> Dataset:
+    """Open a sequence folder: ``rgb.txt``, ``depth.txt``, images, ``groundtruth.txt`` if any."""
+    colour, depth = read_list(folder / "rgb.txt"), read_list(folder / "depth.txt")
+    files = with_ground_truth(pair_by_time(colour, depth), folder / "groundtruth.txt")
+    return ImageSequence(entry.name, files, entry.sensor(), options)
+
+
+def read_list(path: Path) -> TimedFiles:
+    """Read lines of ``timestamp file name``, sorted by time; raises DatasetError with the line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(
+            f"cannot read {path}: {error}; pass the folder that holds rgb.txt and depth.txt"
+        ) from error
+    files: TimedFiles = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        try:
+            timestamp, name = line.split(maxsplit=1)
+            files.append((finite(timestamp), path.parent / name.strip()))
+        except ValueError:
+            raise DatasetError(
+                f"{path}, line {number}: expected a time stamp and a file name"
+            ) from None
+    return sorted(files)
+
+
+def finite(text: str) -> float:
+    """Return the number that ``text`` says; raises ValueError where it is none, NaN or infinite."""
+    value = float(text)
+    if not np.isfinite(value):
+        raise ValueError(f"{text} is not finite")
+    return value
+
+
+def pair_by_time(colour: TimedFiles, depth: TimedFiles) -> list[FrameFiles]:
+    """Pair each colour image with the depth image nearest in time, where one is within 20 ms.
+
+    Both lists are sorted. A depth image may serve two colour images: the frames of the two streams
+    drift against each other, and one-to-one pairing would throw colour images away. Raises
+    DatasetError where no pair is found.
+    """
+    indices = nearest_within(_times(colour), _times(depth), MAX_TIME_DIFFERENCE)
+    pairs = [
+        FrameFiles(timestamp, path, depth[index][1])
+        for (timestamp, path), index in zip(colour, indices, strict=True)
+        if index >= 0
+    ]
+    if not pairs:
+        raise DatasetError(
+            f"none of {len(colour)} colour images has one of {len(depth)} depth images within "
+            f"{MAX_TIME_DIFFERENCE * 1000:.0f} ms; check that both lists use the same clock"
+        )
+    return pairs
+
+
+def with_ground_truth(files: list[FrameFiles], path: Path) -> list[FrameFiles]:
+    """Return ``files`` with the poses in ``path`` nearest in time (within 20 ms), if it exists."""
+    if not path.exists():
+        return files
+    times = np.array([file.timestamp for file in files])
+    poses = Trajectory.read(path).nearest(times, MAX_TIME_DIFFERENCE)
+    return [
+        FrameFiles(file.timestamp, file.colour, file.depth, pose)
+        for file, pose in zip(files, poses, strict=True)
+    ]
+
+
+def _times(files: TimedFiles) -> NDArray[np.float64]:
+    return np.array([timestamp for timestamp, _ in files], dtype=np.float64)
