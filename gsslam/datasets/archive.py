@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from gsslam.errors import DatasetError
 
@@ -84,6 +84,6 @@ def _unpack_tar(file: tarfile.TarFile, folder: Path) -> None:
 def _inside(folder: Path, name: str) -> Path:
     """Return where ``name`` goes below ``folder``; raises DatasetError where it leaves it."""
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in name:
+    if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive:
         raise DatasetError(f"refusing archive: {name!r} lies outside the target folder")
     return folder / path
