@@ -115,7 +115,7 @@ def test_metres_taken_for_millimetres_are_refused_with_the_right_scale(
     make_folder: MakeFolder,
 ) -> None:
     folder = make_folder(depth_scale=1)
-    with pytest.raises(DatasetError, match="scale 1000 .*factor of 5 or 1000; 1 would fit"):
+    with pytest.raises(DatasetError, match=r"scale 1000 .*factor of 5 or 1000; 1 would fit"):
         open_dataset("folder", folder)
 
 
@@ -125,7 +125,7 @@ def test_millimetres_taken_for_metres_are_refused_with_the_right_scale(
     folder = make_folder()
     text = (folder / "camera.yaml").read_text().replace("scale: 1000", "scale: 1")
     (folder / "camera.yaml").write_text(text)
-    with pytest.raises(DatasetError, match="median depth 1000 m, .*1000 would fit"):
+    with pytest.raises(DatasetError, match=r"median depth 1000 m, .*1000 would fit"):
         open_dataset("folder", folder)
 
 
@@ -140,7 +140,7 @@ def test_sizes_that_differ_are_refused(make_folder: MakeFolder) -> None:
 def test_counts_that_differ_are_refused(make_folder: MakeFolder) -> None:
     folder = make_folder()
     (folder / "depth" / "10.png").unlink()
-    with pytest.raises(DatasetError, match="has 3 images but .* has 2"):
+    with pytest.raises(DatasetError, match=r"has 3 images but .* has 2"):
         open_dataset("folder", folder)
 
 
@@ -148,7 +148,7 @@ def test_no_pairs_in_time_is_refused(make_folder: MakeFolder) -> None:
     folder = make_folder(("1.50.png", "2.50.png"))
     for path in sorted((folder / "depth").iterdir()):
         path.rename(path.with_name("10" + path.name))
-    with pytest.raises(DatasetError, match="none of 2 colour images .* within 20 ms"):
+    with pytest.raises(DatasetError, match=r"none of 2 colour images .* within 20 ms"):
         open_dataset("folder", folder)
 
 

@@ -50,7 +50,8 @@ def test_real_frame_is_undistorted_at_half_size(fr1_xyz: Path) -> None:
     # OpenCV's own undistortion, whose pixel centres are integers, must agree in the full image.
     K = np.array([[517.3, 0, 318.6], [0, 516.5, 255.3], [0, 0, 1]])
     coefficients = np.array([0.2624, -0.9531, -0.0054, 0.0026, 1.1633])
-    names = [line.split()[1] for line in (fr1_xyz / "rgb.txt").open() if line[0] != "#"]
+    lines = (fr1_xyz / "rgb.txt").read_text().splitlines()
+    names = [line.split()[1] for line in lines if line[0] != "#"]
     expected = cv2.undistort(read_colour(fr1_xyz / names[100]), K, coefficients)
     full = open_dataset("tum/fr1_xyz", fr1_xyz)[100].rgb
     inner = np.s_[30:-30, 30:-30]
