@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gsslam.datasets import open_dataset
-from gsslam.datasets.room import _BOXES, _ROOM, _SPHERES, PATH_PERIOD, build_room, camera_pose
+from gsslam.datasets.room import BOXES, PATH_PERIOD, ROOM, SPHERES, build_room, camera_pose
 from gsslam.datasets.scene import Rectangle, Sphere
 from gsslam.geometry import inverse, log_so3
 
@@ -43,10 +43,10 @@ def is_free(points: np.ndarray) -> np.ndarray:
         below = points < np.reshape(high, (3, 1, 1)) - margin
         return (above & below).all(axis=0)
 
-    free = is_in_box(*_ROOM, margin=0)
-    for box in _BOXES:
+    free = is_in_box(*ROOM, margin=0)
+    for box in BOXES:
         free &= ~is_in_box(*box, margin=1e-6)
-    for centre, radius in _SPHERES:
+    for centre, radius in SPHERES:
         free &= np.linalg.norm(points - np.reshape(centre, (3, 1, 1)), axis=0) > radius - 1e-6
     return free
 
