@@ -1,6 +1,6 @@
 """RGB-D sequences: one Protocol, one file for each kind."""
 
 from gsslam.datasets.base import Dataset
-from gsslam.datasets.registry import open_dataset
+from gsslam.datasets.registry import DatasetInfo, describe, list_datasets, open_dataset
 
-__all__ = ["Dataset", "open_dataset"]
+__all__ = ["Dataset", "DatasetInfo", "describe", "list_datasets", "open_dataset"]

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import shutil
 import stat
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from gsslam.errors import DatasetError
 
+_CHUNK_BYTES = 1 << 20
 # What the standard library raises on archives that end early or are no archives.
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError)
+_DAMAGE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+)
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -79,11 +89,14 @@ def _unpack_tar(file: tarfile.TarFile, folder: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         with source, place.open("wb") as sink:
             shutil.copyfileobj(source, sink)
+    # Compressed streams are checked at their very end, which lies behind the last member.
+    while file.fileobj is not None and file.fileobj.read(_CHUNK_BYTES):
+        pass
 
 
 def _inside(folder: Path, name: str) -> Path:
     """Return where ``name`` goes below ``folder``; raises DatasetError where it leaves it."""
     path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in name:
+    if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive:
         raise DatasetError(f"refusing archive: {name!r} lies outside the target folder")
     return folder / path

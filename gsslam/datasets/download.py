@@ -7,6 +7,7 @@ import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from email.message import Message
 from pathlib import Path
 
 from gsslam.datasets import catalogue
@@ -103,6 +104,8 @@ def _fetch_rest(url: str, path: Path, on_progress: Progress | None) -> bool:
         return False
     with response:
         is_rest = response.status == http.client.PARTIAL_CONTENT
+        if is_rest and f" {have}-" not in (response.headers.get("Content-Range") or ""):
+            raise http.client.HTTPException("the server sent another part than asked for")
         received = have if is_rest else 0
         total = _total_bytes(response.headers, received)
         with path.open("ab" if is_rest else "wb") as file:
@@ -114,7 +117,7 @@ def _fetch_rest(url: str, path: Path, on_progress: Progress | None) -> bool:
     return total is None or received == total
 
 
-def _total_bytes(headers: http.client.HTTPMessage, already: int) -> int | None:
+def _total_bytes(headers: Message, already: int) -> int | None:
     """Return the size of the whole file that a response belongs to."""
     whole = (headers.get("Content-Range") or "").rpartition("/")[2]
     if whole.isdigit():

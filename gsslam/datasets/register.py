@@ -65,9 +65,8 @@ class DepthRegistration:
         columns = np.floor(u - offset).astype(np.int32)
         rows = np.floor(v - offset).astype(np.int32)
         if self._splat > 1:
-            span = np.arange(self._splat, dtype=np.int32)
-            columns = (columns + span[:, None, None] + 0 * span[:, None]).ravel()
-            rows = (rows + span[:, None] + 0 * span[:, None, None]).ravel()
+            down, right = np.indices((self._splat, self._splat), dtype=np.int32).reshape(2, -1, 1)
+            columns, rows = (columns + right).ravel(), (rows + down).ravel()
             z = np.tile(z, self._splat**2)
         height, width = self._shape
         inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height) & (z > 0)

@@ -15,15 +15,15 @@ Array = NDArray[np.float64]
 PATH_PERIOD = 240
 
 # Corners of the room and of the boxes in it, metres; z points up.
-_ROOM = ((-2.2, -1.9, 0.0), (2.2, 1.9, 2.5))
-_BOXES = (
+ROOM = ((-2.2, -1.9, 0.0), (2.2, 1.9, 2.5))
+BOXES = (
     ((0.9, -0.9, 0.0), (1.9, 0.3, 0.75)),  # table
     ((1.2, -0.55, 0.75), (1.5, -0.2, 1.1)),  # on the table
     ((1.7, 0.8, 0.0), (2.2, 1.5, 1.8)),  # shelf
     ((0.4, -1.6, 0.0), (0.8, -1.2, 0.5)),  # stool
     ((2.12, -0.5, 1.3), (2.2, 0.5, 1.95)),  # picture
 )
-_SPHERES = (
+SPHERES = (
     ((1.15, 0.05, 0.93), 0.18),  # on the table
     ((0.9, 1.1, 0.32), 0.32),  # on the floor
     ((0.6, -1.4, 0.66), 0.16),  # on the stool
@@ -36,10 +36,10 @@ _OCTAVES = ((0.5, 0.2, 1.0), (1.5, 0.2, 3.0), (3.0, 0.16, 2.0), (6.0, 0.12, 1.5)
 def build_room() -> tuple[Surface, ...]:
     """Return the surfaces of the room; the same ones at every call."""
     numbers = _Numbers()
-    surfaces: list[Surface] = list(_box_faces(*_ROOM, numbers, inward=True))
-    for low, high in _BOXES:
+    surfaces: list[Surface] = list(_box_faces(*ROOM, numbers, inward=True))
+    for low, high in BOXES:
         surfaces += _box_faces(low, high, numbers, inward=False)
-    surfaces += [Sphere(np.array(centre), r, _material(numbers)) for centre, r in _SPHERES]
+    surfaces += [Sphere(np.array(centre), r, _material(numbers)) for centre, r in SPHERES]
     return tuple(surfaces)
 
 

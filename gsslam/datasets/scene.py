@@ -202,7 +202,7 @@ def _shade(surfaces: tuple[Surface, ...], cast: Cast, origin: Array) -> NDArray[
         if end > start:
             piece = points[:, start:end]
             piece[:] = surface.material.albedo(piece) * _brightness(surface, piece)
-    colour = np.empty_like(points)
+    colour = np.empty(points.shape, dtype=np.float32)
     colour[:, order] = points
     return colour.reshape(cast.rays.shape)
 
