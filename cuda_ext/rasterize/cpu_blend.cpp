@@ -57,7 +57,10 @@ void load_backward_pixels(const TileSpheres& t, const BackwardTile& back, vfloat
     if (!block_in_image(t, b)) continue;
     pixels.px[b] = lane_x() + (static_cast<float>(block_x(t, b)) + 0.5f);
     pixels.py[b] = lane_y() + (static_cast<float>(block_y(t, b)) + 0.5f);
-    pixels.transmittance[b] = splat(1.0f);
+    // Pixels outside the image count as finished, or they would enter the statistics.
+    const vint inside = (pixels.px[b] < static_cast<float>(t.width)) &
+                        (pixels.py[b] < static_cast<float>(t.height));
+    pixels.transmittance[b] = inside ? splat(1.0f) : vfloat{};
     vfloat total{};
     for (int p = 0; p < kPlaneFeature; ++p) {
       pixels.grad[p][b] = load_block(back.grad_image + p * plane, t, b);
