@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+import cv2
 import pytest
 import torch
 from pytorch_msssim import ssim as msssim_ssim
@@ -129,6 +131,29 @@ def test_gradients_hold_for_good_and_bad_renderings(noise: float) -> None:
         assert native.gradient[:3].abs().max() < 1e-8
     else:
         assert_same(native, reference, 1e-4 if noise < 0.01 else 1e-5)
+
+
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+def test_gradients_hold_on_a_real_frame(data_root: Path, isa: str) -> None:
+    """The rendering is the next frame of a moving camera, at the size that a CPU run uses."""
+    if not _native.set_isa(isa):
+        pytest.skip(f"this machine has no {isa}")
+    folder = data_root / "tum_fr1_xyz"
+    files = sorted((folder / "rgb").iterdir())[100:102]
+    images = []
+    for file in files:
+        image = cv2.resize(cv2.imread(str(file)), (320, 240), interpolation=cv2.INTER_AREA)
+        images.append(torch.from_numpy(image).permute(2, 0, 1).float() / 255)
+    depth_file = sorted((folder / "depth").iterdir())[100]
+    raw = cv2.imread(str(depth_file), cv2.IMREAD_UNCHANGED)[::2, ::2]
+    depth = torch.from_numpy(raw.astype("float32")) / 5000
+    # Noise, so that no two values are equal but for rounding: |x| has no derivative at 0.
+    noise = 0.02 * torch.randn(3, 240, 320, generator=torch.Generator().manual_seed(3))
+    silhouette = torch.full((1, 240, 320), 0.75)
+    geometry = torch.cat([1.01 * depth[None] * silhouette, silhouette])
+    compared = torch.cat([(images[1] + noise - BIAS) / GAIN, geometry])
+    view = View(compared, images[0].contiguous(), depth)
+    assert_same(run_native(view, WEIGHTS), run_reference(view, WEIGHTS), 2e-5)
 
 
 def test_ssim_is_pytorch_msssims() -> None:
