@@ -88,23 +88,23 @@ struct SsimDerivatives {
   vfloat sum_square, difference_square;  // d / d mean of the squares
 };
 
-// With s = x + y and d = x - y: 2 mx my = (ms^2 - md^2) / 2 and 2 cov(x, y) = (var s - var d) / 2,
-// and with plus signs for the squares and variances. So SSIM is p q with
-//   p = (ms^2 - md^2 + 2 C1) / (ms^2 + md^2 + 2 C1), q = (var s - var d + 2 C2) / (var s + var d +
-//   2 C2):
+// With s = x + y, d = x - y, a and b their squared means, u and v their variances:
+//   2 mean(x) mean(y) = (a - b) / 2, mean(x)^2 + mean(y)^2 = (a + b) / 2,
+//   2 cov(x, y)       = (u - v) / 2, var(x) + var(y)       = (u + v) / 2.
+// So SSIM is p q with p = (a - b + 2 C1) / (a + b + 2 C1) and q = (u - v + 2 C2) / (u + v + 2 C2):
 // four convolutions instead of five, and no cancellation where the images agree.
 SsimDerivatives ssim_derivatives(const Moments& s, const Moments& d) {
-  const vfloat ms2 = s.mean * s.mean, md2 = d.mean * d.mean;
-  const vfloat var_s = s.square - ms2, var_d = d.square - md2;
-  const vfloat inv_p = 1.0f / (ms2 + md2 + 2 * kC1), inv_q = 1.0f / (var_s + var_d + 2 * kC2);
-  const vfloat p = (ms2 - md2 + 2 * kC1) * inv_p, q = (var_s - var_d + 2 * kC2) * inv_q;
+  const vfloat a = s.mean * s.mean, b = d.mean * d.mean;
+  const vfloat u = s.square - a, v = d.square - b;
+  const vfloat inv_p = 1.0f / (a + b + 2 * kC1), inv_q = 1.0f / (u + v + 2 * kC2);
+  const vfloat p = (a - b + 2 * kC1) * inv_p, q = (u - v + 2 * kC2) * inv_q;
   SsimDerivatives out;
-  out.dssim = 2.0f * (md2 * inv_p + p * var_d * inv_q);  // (1 - p) + p (1 - q)
-  out.sum_square = p * inv_q * inv_q * 2.0f * var_d;
+  out.dssim = 2.0f * (b * inv_p + p * v * inv_q);  // (1 - p) + p (1 - q)
+  out.sum_square = p * inv_q * inv_q * 2.0f * v;
   out.difference_square = -p * inv_q * (1.0f + q);
-  const vfloat d_ms2 = q * inv_p * inv_p * 2.0f * md2 - out.sum_square;
-  const vfloat d_md2 = -q * inv_p * (1.0f + p) - out.difference_square;
-  out.mean = 2.0f * (s.mean * d_ms2 + d.mean * d_md2);
+  const vfloat d_a = q * inv_p * inv_p * 2.0f * b - out.sum_square;
+  const vfloat d_b = -q * inv_p * (1.0f + p) - out.difference_square;
+  out.mean = 2.0f * (s.mean * d_a + d.mean * d_b);
   return out;
 }
 
