@@ -71,3 +71,42 @@ class CpuAdam:
         capacity: int,
         count: int,
     ) -> tuple[int, int]: ...
+
+class LossWeights:
+    def __init__(
+        self, ssim: float, depth: float, silhouette: float, silhouette_threshold: float
+    ) -> None: ...
+
+class LossValue:
+    """Parts are not weighted; dssim is 0 if its weight is."""
+
+    @property
+    def total(self) -> float: ...
+    @property
+    def l1(self) -> float: ...
+    @property
+    def dssim(self) -> float: ...
+    @property
+    def depth(self) -> float: ...
+    @property
+    def silhouette(self) -> float: ...
+    @property
+    def grad_gain(self) -> float: ...
+    @property
+    def grad_bias(self) -> float: ...
+
+class CpuImageLoss:
+    def __init__(self) -> None: ...
+    def evaluate(
+        self,
+        rendered: int,
+        colour: int,
+        depth: int,
+        width: int,
+        height: int,
+        gain: float,
+        bias: float,
+        weights: LossWeights,
+        gradient: int,
+        error: int,
+    ) -> LossValue: ...

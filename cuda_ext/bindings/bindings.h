@@ -13,6 +13,7 @@ T* pointer(uintptr_t address) {
   return reinterpret_cast<T*>(address);
 }
 
+void bind_losses(nanobind::module_& m);
 void bind_optimizer(nanobind::module_& m);
 void bind_rasterize(nanobind::module_& m);
 void bind_tracking(nanobind::module_& m);

@@ -39,7 +39,8 @@ static inline vfloat load_first(const float* p, int64_t n) {
   return v;
 }
 static inline void store_first(float* p, vfloat v, int64_t n) {
-  std::memcpy(p, &v, n >= kLanes ? sizeof(v) : sizeof(float) * n);
+  if (n >= kLanes) return store(p, v);
+  std::memcpy(p, &v, sizeof(float) * n);
 }
 
 static inline vfloat min(vfloat a, vfloat b) { return a < b ? a : b; }

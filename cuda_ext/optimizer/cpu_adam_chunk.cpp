@@ -12,6 +12,7 @@ namespace {
 // untouched.
 struct ChunkState {
   vint stepped[kAdamChunk / kLanes];  // all bits set where the sphere is stepped
+  bool live[kAdamChunk / kLanes];     // any of the vector's
   float correction1[kAdamChunk];
   float correction2[kAdamChunk];
 };
@@ -31,6 +32,7 @@ AdamCounts find_touched(const AdamSpheres& s, int64_t first, int64_t count, Chun
   vint stepped{}, skipped{};
   for (int64_t b = 0; b * kLanes < count; ++b) {
     state.stepped[b] = touched[b] & finite[b];
+    state.live[b] = any(state.stepped[b]);
     stepped -= state.stepped[b];  // a lane that holds is -1
     skipped -= touched[b] & ~finite[b];
   }
@@ -58,8 +60,8 @@ void step_row(const AdamSpheres& s, const AdamRates& rates, int row, int64_t fir
   const int64_t start = row * s.capacity + first;
   const float rate = s.learning_rates[row];
   for (int64_t b = 0; b * kLanes < count; ++b) {
+    if (!state.live[b]) continue;
     const vint stepped = state.stepped[b];
-    if (!any(stepped)) continue;
     const int64_t i = start + b * kLanes, lanes = count - b * kLanes;
     const vfloat g = load_first(s.gradient + i, lanes);
     const vfloat m0 = load_first(s.first_moment + i, lanes);
