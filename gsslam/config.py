@@ -22,8 +22,10 @@ PositiveCount = Annotated[int, Field(ge=1)]
 class TrackingConfig:
     """Camera pose of each frame by damped Gauss-Newton on the rendered map."""
 
-    # Most Gauss-Newton iterations at half resolution.
-    coarse_iterations: Count = 5
+    # Resolutions from coarse to fine, each half of the next.
+    levels: Annotated[int, Field(ge=1, le=5)] = 3
+    # Most Gauss-Newton iterations at each of the coarser resolutions.
+    coarse_iterations: PositiveCount = 5
     # Most Gauss-Newton iterations at full resolution.
     iterations: PositiveCount = 6
     # Stop when a step moves the camera by less than this (metres and radians).
@@ -37,7 +39,7 @@ class TrackingConfig:
     # Depth noise a + b z^2: b in 1/metres.
     depth_sigma_quadratic: NonNegative = 0.003
     # Pixels take part only where the map covers them by at least this share.
-    silhouette_threshold: Share = 0.95
+    silhouette_threshold: Share = 0.7
     # Pull of the exposure to gain 1 and bias 0, as a share of the pixels that take part.
     exposure_prior: NonNegative = 0.01
     # A frame is lost when less than this share of its pixels took part.
@@ -75,9 +77,9 @@ class DensifyConfig:
     # One pixel in stride x stride gets a sphere.
     stride: PositiveCount = 2
     # Radius of a new sphere, in stride pixels.
-    radius_scale: Positive = 0.6
+    radius_scale: Positive = 0.8
     # Opacity of a new sphere.
-    opacity: OpenShare = 0.73
+    opacity: OpenShare = 0.9
     # Measurements beyond this many metres make no spheres.
     max_depth: Positive = 20.0
 
@@ -99,7 +101,7 @@ class MappingConfig:
     # Weight of the depth L1 (metres) against the colour loss.
     depth_weight: NonNegative = 0.2
     # Weight of the measured pixels' uncovered share.
-    silhouette_weight: NonNegative = 0.0
+    silhouette_weight: NonNegative = 0.1
     # Learning rate of the centres, metres.
     centre_rate: Positive = 2e-4
     # Learning rate of the logarithm of the radius.

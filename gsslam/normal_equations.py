@@ -56,6 +56,10 @@ class NormalEquations:
     depth_pixels: float
     depth_rms: float
 
+    def mean_cost(self) -> float:
+        """Return the cost of a pixel that took part; infinite where none did."""
+        return self.cost / self.pixels if self.pixels else float("inf")
+
     @staticmethod
     def from_sums(sums: NDArray[np.float64]) -> NormalEquations:
         """Unpack the native sums (cuda_ext/tracking/tracking.h)."""

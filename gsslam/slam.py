@@ -24,8 +24,6 @@ from gsslam.results import RenderedView, TrackingResult
 from gsslam.tracking import PoseEstimate, Tracker
 from gsslam.trajectory import Trajectory
 
-_LEVELS = 2
-
 
 @dataclass(frozen=True)
 class _TrackedFrame:
@@ -52,6 +50,7 @@ class Slam:
         self._mapper = Mapper(config, camera)
         self._frames: list[_TrackedFrame] = []
         self._exposure = (1.0, 0.0)
+        self._last_tracked = False
         self._since_keyframe = 0
 
     @property
@@ -73,7 +72,7 @@ class Slam:
         if frame.camera != self._camera:
             raise TrackingError(f"frame {frame.index} comes from another camera than the first")
         start = time.perf_counter()
-        pyramid = build_pyramid(frame, _LEVELS)
+        pyramid = build_pyramid(frame, self._config.tracking.levels)
         estimate = self._estimate(frame, pyramid)
         tracked_at = time.perf_counter()
         reason = estimate.verdict(self._config.tracking) if estimate else ""
@@ -116,12 +115,13 @@ class Slam:
         frame = self._frames[i]
         return frame.T_camera_keyframe @ self.keyframes[frame.keyframe].T_camera_world
 
-    def _predicted(self) -> NDArray[np.float64]:
-        """Return T_camera_world of the next frame, moving as from the last but one to the last."""
+    def _predictions(self) -> list[NDArray[np.float64]]:
+        """Return guesses of the next T_camera_world: constant velocity, half of it, standing still."""
         last = self._pose(-1)
-        if len(self._frames) < 2:
-            return last
-        return last @ geometry.inverse(self._pose(-2)) @ last
+        if len(self._frames) < 2 or not self._last_tracked:
+            return [last]
+        velocity = geometry.log_se3(last @ geometry.inverse(self._pose(-2)))
+        return [geometry.exp_se3(share * velocity) @ last for share in (1.0, 0.5, 0.0)]
 
     def _estimate(self, frame: Frame, pyramid: list[ImageLevel]) -> PoseEstimate | None:
         """Return the frame's pose, or None for the first frame, which defines the world."""
@@ -129,14 +129,9 @@ class Slam:
             if not (frame.depth > 0).any():
                 raise TrackingError(f"frame {frame.index} has no depth to start a map from")
             return None
-        spheres = (self.map.parameters, self.map.count)
-        estimate = self._tracker.estimate(*spheres, pyramid, self._predicted(), *self._exposure)
-        if estimate.verdict(self._config.tracking):
-            # Perhaps the camera stopped: try again from where it was.
-            still = self._tracker.estimate(*spheres, pyramid, self._pose(-1), *self._exposure)
-            if not still.verdict(self._config.tracking):
-                return still
-        return estimate
+        return self._tracker.estimate(
+            self.map.parameters, self.map.count, pyramid, self._predictions(), *self._exposure
+        )
 
     def _wants_keyframe(self, frame: Frame, estimate: PoseEstimate | None) -> bool:
         if estimate is None:
@@ -168,7 +163,7 @@ class Slam:
         if estimate is None:
             T_camera_world = np.eye(4)
         elif reason:
-            T_camera_world = self._predicted()
+            T_camera_world = self._pose(-1)
         else:
             T_camera_world = estimate.T_camera_world
             self._exposure = (estimate.gain, estimate.bias)
@@ -181,6 +176,7 @@ class Slam:
             T_camera_world = keyframe.T_camera_world
         else:
             self._since_keyframe += 1
+        self._last_tracked = not reason
         reference = self.keyframes[-1]
         relative = T_camera_world @ geometry.inverse(reference.T_camera_world)
         self._frames.append(_TrackedFrame(frame.timestamp, len(self.keyframes) - 1, relative))

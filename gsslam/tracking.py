@@ -77,25 +77,53 @@ class Tracker:
         parameters: torch.Tensor,
         count: int,
         pyramid: list[ImageLevel],
-        T_camera_world: Array,
+        guesses: list[Array],
         gain: float,
         bias: float,
     ) -> PoseEstimate:
-        """Refine a predicted pose and exposure on every level of ``pyramid``, finest first in it.
+        """Refine the best of some guessed poses on every level of ``pyramid``, finest first in it.
 
-        ``parameters`` (8, capacity) and ``count`` are the map's spheres.
+        ``parameters`` (8, capacity) and ``count`` are the map's spheres; guesses are
+        T_camera_world.
         """
         estimate = None
+        T_camera_world = self._best_guess(parameters, count, pyramid[-1], guesses, gain, bias)
         budgets = [self._config.iterations] + [self._config.coarse_iterations] * (len(pyramid) - 1)
         for level, iterations in reversed(list(zip(pyramid, budgets, strict=True))):
-            if iterations == 0:
-                continue
             estimate = self._refine(
                 parameters, count, level, T_camera_world, gain, bias, iterations
             )
             T_camera_world, gain, bias = estimate.T_camera_world, estimate.gain, estimate.bias
         assert estimate is not None  # the finest level has at least one iteration
         return estimate
+
+    def _evaluate(
+        self,
+        parameters: torch.Tensor,
+        count: int,
+        level: ImageLevel,
+        T_camera_world: Array,
+        gain: float,
+        bias: float,
+    ) -> NormalEquations:
+        self._plan.project(parameters, count, level.camera, T_camera_world, self._low_pass)
+        return self._solver.form(self._plan, level.rgb, level.depth, gain, bias)
+
+    def _best_guess(
+        self,
+        parameters: torch.Tensor,
+        count: int,
+        level: ImageLevel,
+        guesses: list[Array],
+        gain: float,
+        bias: float,
+    ) -> Array:
+        if len(guesses) == 1:
+            return guesses[0]
+        costs = [
+            self._evaluate(parameters, count, level, T, gain, bias).mean_cost() for T in guesses
+        ]
+        return guesses[int(np.argmin(costs))]
 
     def _refine(
         self,
@@ -112,9 +140,8 @@ class Tracker:
         damping, converged, iteration = _DAMPING, False, 0
         while iteration < iterations and not converged:
             iteration += 1
-            self._plan.project(parameters, count, level.camera, state[0], self._low_pass)
-            equations = self._solver.form(self._plan, level.rgb, level.depth, *state[1:])
-            cost = equations.cost / max(equations.pixels, 1)
+            equations = self._evaluate(parameters, count, level, *state)
+            cost = equations.mean_cost()
             if best_equations is None or cost <= best_cost:
                 best, best_equations, best_cost = state, equations, cost
                 damping = max(damping / _DAMPING_FACTOR, _MIN_DAMPING)
