@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import ConfigDict, Field
+from pydantic import (
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 
-_strict = ConfigDict(extra="forbid")
+from gsslam.errors import ConfigError
+
+_strict = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -18,7 +26,32 @@ PositiveCount = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, config=_strict)
-class TrackingConfig:
+class _Section:
+    """Turns what pydantic finds wrong into a ConfigError of one line."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain(cls, value: Any, validate: ModelWrapValidatorHandler[_Section]) -> _Section:
+        try:
+            return validate(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            keys = [_section_name(cls), *(str(key) for key in first["loc"])]
+            name = ".".join(key for key in keys if key) or "configuration"
+            if first["type"] == "unexpected_keyword_argument":
+                raise ConfigError(f"there is no configuration value {name}") from error
+            problem = first["msg"].removeprefix("Input ")
+            raise ConfigError(f"{name} = {first['input']!r} {problem}") from error
+
+
+def _section_name(section: type[_Section]) -> str:
+    """Return the key of ``section`` in the configuration; empty for the configuration itself."""
+    hints = get_type_hints(SlamConfig)
+    return next((key for key, hint in hints.items() if hint is section), "")
+
+
+@dataclass(frozen=True, config=_strict)
+class TrackingConfig(_Section):
     """Camera pose of each frame by damped Gauss-Newton on the rendered map."""
 
     # Gauss-Newton iterations at half resolution.
@@ -43,7 +76,7 @@ class TrackingConfig:
 
 
 @dataclass(frozen=True, config=_strict)
-class KeyframeConfig:
+class KeyframeConfig(_Section):
     """Which frames become keyframes."""
 
     # A keyframe is due after this many frames.
@@ -53,7 +86,7 @@ class KeyframeConfig:
 
 
 @dataclass(frozen=True, config=_strict)
-class MappingConfig:
+class MappingConfig(_Section):
     """Insertion of spheres and optimisation over a window of keyframes."""
 
     # Optimisation steps after each keyframe.
@@ -67,7 +100,7 @@ class MappingConfig:
 
 
 @dataclass(frozen=True, config=_strict)
-class SlamConfig:
+class SlamConfig(_Section):
     """Everything that decides a run, apart from its input."""
 
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
