@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import Colormap, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -26,6 +26,8 @@ from gsslam.trajectory import Trajectory
 _TRUTH, _OURS, _LOST = "#9aa0a6", "#1f6feb", "#d1242f"
 # Colour error at which the error map saturates, colours 0 to 1.
 _ERROR_RANGE = 0.3
+_PANEL_TITLES = ("input", "render", "input depth", "rendered depth", "colour error")
+_DOTS_PER_INCH = 100
 
 
 def plot_trajectory(path: Path, evaluation: Evaluation, trajectory: Trajectory) -> None:
@@ -69,7 +71,8 @@ def _draw_lone_path(axes: Axes, positions: NDArray[np.float64]) -> None:
 def _plane_of(axes: Axes, positions: NDArray[np.float64]) -> tuple[int, int]:
     """Return the two world axes along which the path (N, 3) extends most, and label ``axes``."""
     a, b = sorted(np.argsort(np.ptp(positions, axis=0))[1:].tolist())
-    axes.set(xlabel=f"{'xyz'[a]} (m)", ylabel=f"{'xyz'[b]} (m)", title="Path of the camera")
+    axes.set(xlabel=f"{'xyz'[a]} (m)", ylabel=f"{'xyz'[b]} (m)")
+    axes.set_title(f"Path of the camera, seen along {'xyz'[3 - a - b]}")
     axes.set_aspect("equal", adjustable="datalim")
     axes.grid(alpha=0.25)
     return a, b
@@ -114,7 +117,14 @@ def _draw_residuals(axes: Axes, records: Sequence[FrameRecord]) -> None:
 def _mark_lost(axes: Axes, records: Sequence[FrameRecord], seconds: NDArray[np.float64]) -> None:
     lost = [time for time, record in zip(seconds, records, strict=True) if record.status == "lost"]
     if lost:
-        axes.plot(lost, np.zeros(len(lost)), "x", color=_LOST, label=f"{len(lost)} lost frames")
+        axes.plot(
+            lost,
+            np.zeros(len(lost)),
+            "x",
+            color=_LOST,
+            clip_on=False,
+            label=f"{len(lost)} lost frames",
+        )
 
 
 def _finish_over_time(axes: Axes, seconds: NDArray[np.float64]) -> None:
@@ -128,26 +138,47 @@ def _finish_over_time(axes: Axes, seconds: NDArray[np.float64]) -> None:
 
 def plot_frames(path: Path, samples: Sequence[Sample]) -> None:
     """Draw input, render, both depths and the colour error of each sample, a row each."""
-    titles = ("input", "render", "input depth", "rendered depth", "colour error")
     height, width = samples[0].frame.depth.shape
-    cell = 3.0  # inches
-    figure = Figure(
-        figsize=(cell * len(titles) + 0.8, cell * height / width * len(samples) + 1.2),
-        layout="constrained",
-    )
-    grid = figure.subplots(len(samples), len(titles), squeeze=False)
+    figure, grid = _panel_grid(len(samples), height / width)
     depth_scale = _depth_scale(samples)
     for row, sample in zip(grid, samples, strict=True):
         for axes, image in zip(row, _panels(sample, depth_scale), strict=True):
-            axes.imshow(image, interpolation="nearest")
+            axes.imshow(image, interpolation="nearest", aspect="auto")
             axes.set(xticks=[], yticks=[])
-        row[0].set_ylabel(_caption(sample.record), fontsize=9)
-    for axes, title in zip(grid[0], titles, strict=True):
-        axes.set_title(title, fontsize=11)
-    _colour_bar(figure, grid[:, 2:4], depth_scale, "turbo_r", "depth (m); grey: none")
+        row[0].set_ylabel(_caption(sample.record), fontsize=11)
+    for axes, title in zip(grid[0], _PANEL_TITLES, strict=True):
+        axes.set_title(title, fontsize=12)
+    _colour_bar(figure, grid[-1][2:4], depth_scale, "turbo_r", "depth (m); grey: none")
     error_scale = Normalize(0, _ERROR_RANGE)
-    _colour_bar(figure, grid[:, 4], error_scale, "inferno", "mean absolute error, colours 0 to 1")
+    _colour_bar(figure, grid[-1][4:], error_scale, "inferno", "mean absolute error, colours 0 to 1")
     _save(figure, path)
+
+
+def _panel_grid(rows: int, aspect: float) -> tuple[Figure, list[list[Axes]]]:
+    """Return a figure with ``rows`` of panels of height / width ``aspect``, close together.
+
+    Placed by hand, in inches: matplotlib's own layouts leave wide gaps around images.
+    """
+    left, right, top, bottom, gap, cell = 0.9, 0.15, 0.4, 0.8, 0.08, 3.0
+    columns, cell_height = len(_PANEL_TITLES), 3.0 * aspect
+    width = left + columns * cell + (columns - 1) * gap + right
+    height = top + rows * cell_height + (rows - 1) * gap + bottom
+    figure = Figure(figsize=(width, height))
+    grid = [
+        [
+            figure.add_axes(
+                (
+                    (left + column * (cell + gap)) / width,
+                    1 - (top + row * (cell_height + gap) + cell_height) / height,
+                    cell / width,
+                    cell_height / height,
+                )
+            )
+            for column in range(columns)
+        ]
+        for row in range(rows)
+    ]
+    return figure, grid
 
 
 def _panels(sample: Sample, depth_scale: Normalize) -> list[NDArray[Any]]:
@@ -188,19 +219,19 @@ def _caption(record: FrameRecord) -> str:
 
 
 def _colour_bar(
-    figure: Figure, axes: NDArray[Any], scale: Normalize, colours: str | Colormap, label: str
+    figure: Figure, above: list[Axes], scale: Normalize, colours: str, label: str
 ) -> None:
-    figure.colorbar(
-        ScalarMappable(scale, colours),
-        ax=axes.ravel().tolist(),
-        location="bottom",
-        aspect=40,
-        shrink=0.8,
-        label=label,
+    """Draw the colour bar of the panels ``above`` under the last row of them."""
+    left, right = above[0].get_position(), above[-1].get_position()
+    inch = 1 / figure.get_figheight()
+    margin = 0.1 * (right.x1 - left.x0)
+    axes = figure.add_axes(
+        (left.x0 + margin, left.y0 - 0.28 * inch, right.x1 - left.x0 - 2 * margin, 0.12 * inch)
     )
+    figure.colorbar(ScalarMappable(scale, colours), cax=axes, orientation="horizontal", label=label)
 
 
 def _save(figure: Figure, path: Path) -> None:
     FigureCanvasAgg(figure)
     with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=110)
+        figure.savefig(temporary, dpi=_DOTS_PER_INCH)

@@ -46,4 +46,4 @@ def evaluate_run(
         metrics = report(
             folder, dataset, slam, tracked, stored, interrupt=interrupt, on_progress=on_progress
         )
-    return RunResult(path, metrics, interrupted=interrupt.requested)
+    return RunResult(path, metrics, interrupt.requested)

@@ -43,7 +43,8 @@ class RunResult:
 
     folder: Path
     metrics: tuple[Metric, ...]
-    interrupted: bool = False
+    # Ctrl-C ended the run or its evaluation early.
+    interrupted: bool
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def run_dataset(
         _log.info("finished: %s", ", ".join(f"{m.name}={m.value}" for m in metrics))
     if loop.failure is not None:
         raise loop.failure
-    return RunResult(out_folder, metrics, interrupted=loop.interrupted)
+    return RunResult(out_folder, metrics, loop.interrupted or interrupt.requested)
 
 
 def make_slam(

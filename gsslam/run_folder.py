@@ -106,7 +106,10 @@ class RunFolder:
 
     def read_config(self) -> tuple[SlamConfig, dict[str, Any]]:
         """Return the configuration and the section ``run``; raises DatasetError without them."""
-        values = yaml.safe_load(self._read(self.config))
+        try:
+            values = yaml.safe_load(self._read(self.config))
+        except yaml.YAMLError as error:
+            raise DatasetError(f"{self.config} is damaged: {error}") from error
         if not isinstance(values, dict) or not isinstance(values.get(RUN_SECTION), dict):
             raise DatasetError(f"{self.config} has no section {RUN_SECTION!r}: not a run's file")
         return config_from_values(values, source=str(self.config)), values[RUN_SECTION]
@@ -119,10 +122,10 @@ class RunFolder:
 
     def read_metrics(self) -> dict[str, Any]:
         """Return what ``write_metrics`` wrote; raises DatasetError where there is none."""
-        values = json.loads(self._read(self.metrics))
-        if not isinstance(values, dict):
-            raise DatasetError(f"{self.metrics} is damaged: expected a JSON object")
-        return values
+        try:
+            return dict(json.loads(self._read(self.metrics)))
+        except (ValueError, TypeError) as error:
+            raise DatasetError(f"{self.metrics} is damaged: {error}") from error
 
     def write_frames(self, records: Sequence[FrameRecord]) -> None:
         """Write one line a frame."""

@@ -30,9 +30,7 @@ class OracleMap:
     def state(self) -> SphereState:
         n = self.count
         radius, logit = np.full(n, np.log(0.01)), np.full(n, 4.0)
-        return SphereState(
-            self.xyz, radius.astype(np.float32), logit.astype(np.float32), self.rgb
-        )
+        return SphereState(self.xyz, radius.astype(np.float32), logit.astype(np.float32), self.rgb)
 
     def load(self, state: SphereState) -> None:
         self.xyz, self.rgb = state.xyz, state.rgb
@@ -48,7 +46,7 @@ class OracleMap:
 
 
 class OracleSlam:
-    """Lost at the frame indices ``lost``; gives up at ``fails_at``; ``drift`` metres a frame in x."""
+    """Lost at frames ``lost``; gives up at ``fails_at``; drifts ``drift`` metres a frame in x."""
 
     lost: frozenset[int] = frozenset()
     fails_at: int | None = None
@@ -108,7 +106,7 @@ class OracleSlam:
         colour = np.zeros((c.height, c.width, 3), np.float32)
         depth = np.zeros((c.height, c.width), np.float32)
         # The pixel itself last, so that it wins over its neighbours' squares.
-        for du, dv in ((1, 1), (-1, -1), (1, -1), (-1, 1), (1, 0), (-1, 0), (0, 1), (0, -1), (0, 0)):
+        for du, dv in ((1, 1), (-1, -1), (1, -1), (-1, 1), (1, 0), (-1, 0), (0, 1), (0, 0)):
             inside = (u + du >= 0) & (u + du < c.width) & (v + dv >= 0) & (v + dv < c.height)
             at = (v[inside] + dv, u[inside] + du)
             colour[at], depth[at] = rgb[far_first][inside], z[inside]

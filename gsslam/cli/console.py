@@ -64,9 +64,19 @@ _TABLE = (
 )
 
 
+class _Output(Console):
+    """The console for results; that the reader of a pipe left is for the caller to judge."""
+
+    def on_broken_pipe(self) -> None:
+        """Let the error through, where rich would exit with status 1."""
+        raise BrokenPipeError
+
+
 def output() -> Console:
     """Return the console for results."""
-    return Console(highlight=False)
+    console = _Output(highlight=False)
+    # A file or a pipe has no width; rich would assume that of an old terminal.
+    return console if console.is_terminal else _Output(highlight=False, width=120)
 
 
 def print_line(text: str) -> None:
@@ -78,7 +88,7 @@ def print_result(result: RunResult) -> None:
     """Print the table of metrics, and where the rest is."""
     output().print(metrics_table(result.metrics))
     if result.interrupted:
-        print_line("Interrupted: the results are those of the frames up to there.")
+        print_line("Interrupted: these are the results up to there.")
     print_line(f"Results in {result.folder}")
 
 

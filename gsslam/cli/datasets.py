@@ -23,12 +23,13 @@ class ListDatasets:
 
         table = Table(box=None, pad_edge=False)
         table.add_column("name", no_wrap=True)
-        table.add_column("on this computer", no_wrap=True)
+        table.add_column("here", no_wrap=True)
         table.add_column("what it is")
         for info in list_datasets():
             ready = "[green]yes[/]" if info.is_available else "[dim]no[/]"
             table.add_row(info.name, ready, info.about)
         output().print(table)
+        print_line("")
         print_line("A folder of your own: gsslam run --dataset folder --path DIR")
 
 

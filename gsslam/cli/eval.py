@@ -16,8 +16,9 @@ from gsslam.device import resolve_device
 class Eval:
     """Compute the metrics of a run again, from its folder and the dataset it names.
 
-    The trajectory is compared with ground truth and map.ply is rendered at every pose. Metrics,
-    frames and plots in the folder are replaced; times and memory stay those of the run.
+    Compares trajectory.txt with ground truth and renders map.ply at every pose.
+
+    Replaces metrics.json, frames.jsonl and plots; times and memory stay those of the run.
 
     Examples of use:
       gsslam eval runs/synthetic/room/latest
@@ -27,7 +28,7 @@ class Eval:
     # Folder that `gsslam run` wrote.
     run: Annotated[Positional[Path], arg(metavar="RUN")]
     # Folder of the dataset, if it moved since.
-    path: Annotated[Path | None, arg(metavar="DIR")] = None
+    path: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     # Where to render.
     device: Literal["auto", "cpu", "cuda"] = "auto"
 

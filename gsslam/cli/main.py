@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -16,8 +17,9 @@ from gsslam.cli.run import Run, run_defaults
 from gsslam.errors import GsslamError
 
 _DESCRIPTION = """\
-RGB-D SLAM whose map is a set of Gaussian spheres: from a colour and depth sequence to the
-trajectory of the camera, a map to look at, and measured quality. Runs with and without a GPU.
+RGB-D SLAM whose map is a set of Gaussian spheres; runs with and without a GPU.
+
+From colour and depth images to the path of the camera, a map to look at, and measured quality.
 
 Examples:
   gsslam run                              the built-in synthetic room, nothing to download
@@ -45,9 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _SUCCESS
     try:
         interrupted = _parse(arguments or ["--help"]).execute()
+        sys.stdout.flush()
     except GsslamError as error:
         print(f"gsslam: {' '.join(str(error).split())}", file=sys.stderr)
         return _KNOWN_ERROR
+    except BrokenPipeError:
+        # The reader of a pipe, such as `head`, has seen enough. What Python still holds back must
+        # not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _SUCCESS
     except KeyboardInterrupt:
         print("gsslam: interrupted", file=sys.stderr)
         return _INTERRUPTED
@@ -56,13 +64,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: list[str]) -> Run | Eval | Datasets:
     # A union that is put together at run time, since the preset decides the defaults of `run`.
-    defaults = run_defaults(arguments)
     commands: Any = (
-        Annotated[Run, subcommand("run", prefix_name=False, default=defaults)]
-        | Annotated[Eval, subcommand("eval", prefix_name=False)]
-        | Annotated[Datasets, subcommand("datasets", prefix_name=False)]
+        Annotated[Run, _subcommand(Run, arguments, default=run_defaults(arguments))]
+        | Annotated[Eval, _subcommand(Eval, arguments)]
+        | Annotated[Datasets, _subcommand(Datasets, arguments)]
     )
     command: Run | Eval | Datasets = tyro.cli(
         commands, prog="gsslam", description=_DESCRIPTION, args=arguments
     )
     return command
+
+
+def _subcommand(command: type, arguments: list[str], **options: Any) -> Any:
+    """Return the subcommand of class ``command``, described in one line in the general help."""
+    name = command.__name__.lower()
+    if name not in arguments:
+        options["description"] = (command.__doc__ or "").splitlines()[0]
+    return subcommand(name, prefix_name=False, **options)

@@ -21,9 +21,14 @@ _DEFAULT_PRESET = "default"
 class Run:
     """Turn an RGB-D sequence into a trajectory, a map and metrics.
 
-    Results go to runs/DATASET/TIME, and runs/DATASET/latest points to them: trajectory.txt (TUM
-    format), map.ply (for any Gaussian splat viewer), metrics.json, frames.jsonl, plots/,
-    config.yaml and log.txt. Ctrl-C ends the run early and keeps what there is.
+    Ctrl-C ends the run early and keeps the results up to there.
+
+    Results (in runs/DATASET/TIME, to which runs/DATASET/latest points):
+      trajectory.txt  the pose of every frame, in TUM's format
+      map.ply         the map, for any Gaussian splat viewer
+      metrics.json    the numbers; frames.jsonl has them frame by frame
+      plots           the trajectory against ground truth; input and render side by side
+      config.yaml     every value of the configuration; log.txt says what happened
 
     Examples of use:
       gsslam run
@@ -35,19 +40,19 @@ class Run:
     # Sequence: a name from `gsslam datasets list`, or `folder` for a folder of your own.
     dataset: Annotated[str, arg(metavar="ID")] = "synthetic/room"
     # Folder of the sequence, if it was not downloaded by gsslam.
-    path: Annotated[Path | None, arg(metavar="DIR")] = None
+    path: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     # Folder for the results, new or empty. Default: runs/DATASET/TIME.
-    out: Annotated[Path | None, arg(metavar="DIR")] = None
+    out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     # Where to compute; auto takes the GPU where there is a usable one.
     device: Literal["auto", "cpu", "cuda"] = "auto"
     # Named configuration (default, fast, quality, cpu) or a YAML file, such as a run's config.yaml.
     preset: Annotated[str, arg(metavar="NAME")] = _DEFAULT_PRESET
-    # Stop after this many frames.
-    max_frames: Annotated[int | None, arg(metavar="N")] = None
+    # Stop after this many frames. Default: all.
+    max_frames: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     # Take every K-th frame.
     stride: Annotated[int, arg(metavar="K")] = 1
     # Size of the images that SLAM sees, such as 320x240. Default: that of the dataset.
-    resolution: Annotated[str | None, arg(metavar="WxH")] = None
+    resolution: Annotated[str | None, arg(metavar="WxH", help_behavior_hint="")] = None
     # Every value of the configuration, over the preset.
     config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsslam.geometry import inverse
+from gsslam.trajectory import nearest_within
 
 Array = NDArray[np.float64]
 
@@ -86,14 +87,9 @@ def second_pairs(timestamps: Array) -> NDArray[np.intp]:
     Each pose is paired with the one nearest to a second later; it goes without where the nearest is
     more than a tenth of a second off.
     """
-    if len(timestamps) < 2:
-        return np.zeros((0, 2), dtype=np.intp)
-    target = timestamps + 1.0
-    after = np.clip(np.searchsorted(timestamps, target), 1, len(timestamps) - 1)
-    before_is_nearer = target - timestamps[after - 1] < timestamps[after] - target
-    nearest = np.where(before_is_nearer, after - 1, after)
-    close = np.abs(timestamps[nearest] - target) <= _SECOND_TOLERANCE
-    return np.stack([np.flatnonzero(close), nearest[close]], axis=1).astype(np.intp)
+    nearest = nearest_within(timestamps + 1.0, timestamps, _SECOND_TOLERANCE)
+    first = np.flatnonzero(nearest >= 0)
+    return np.stack([first, nearest[first]], axis=1).astype(np.intp)
 
 
 def root_mean_square(values: Array) -> float:
