@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,7 @@ def report(
     ``about`` is what metrics.json says beside the metrics. Returns the metrics.
     """
     spheres = slam.map.count
+    started = time.perf_counter()
     evaluation = evaluate(
         dataset,
         tracked.records,
@@ -99,6 +101,7 @@ def report(
     metrics = (
         *quality_metrics(evaluation),
         *tracked.cost.metrics(tracked.records, spheres, map_mb),
+        Metric("evaluation_s", time.perf_counter() - started, "s"),
     )
     folder.write_frames(evaluation.records)
     folder.write_metrics(metrics, about)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gsslam
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
-from gsslam.errors import BadFrameError, DatasetError, TrackingError
+from gsslam.errors import BadFrameError, DatasetError
 from gsslam.evaluation.records import FrameRecord
 from gsslam.export.ply import write_ply
 from gsslam.interrupt import Interrupt, interruptible
@@ -24,6 +24,7 @@ from gsslam.report import Cost, OnProgress, Progress, TrackedSequence, report
 from gsslam.results import Metric
 from gsslam.run_folder import RunFolder, claimed_folder
 from gsslam.source import Source
+from gsslam.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from gsslam.datasets.base import Dataset
@@ -53,8 +54,8 @@ class _Loop:
 
     tracked: TrackedSequence
     interrupted: bool
-    # Why tracking could not go on; None where it could.
-    failure: TrackingError | None
+    # What stopped it; None where it reached its end or Ctrl-C did.
+    failure: Exception | None
 
 
 def run_dataset(
@@ -71,8 +72,9 @@ def run_dataset(
 
     ``source`` says how ``dataset`` was opened, so that the run can be evaluated again later. Ctrl-C
     ends the run after the current frame, with all results up to there. Raises ConfigError or
-    OutputError where ``out_folder`` cannot be used, DatasetError where most frames are unusable,
-    and TrackingError, after everything up to there was written, where tracking cannot go on.
+    OutputError where ``out_folder`` cannot be used, DatasetError where most frames are unusable.
+    Whatever else stops tracking is raised again after trajectory, map and frames up to there were
+    written; ``evaluate_run`` can evaluate those.
     """
     source = source or Source(dataset.name)
     with claimed_folder(out_folder) as folder, folder.logging(), interruptible() as interrupt:
@@ -82,6 +84,8 @@ def run_dataset(
         loop = _run_loop(dataset, slam, config, interrupt, on_progress)
         about = _about(dataset, config, device, loop)
         _write_raw_results(folder, slam, loop.tracked, about)
+        if loop.failure is not None:
+            raise loop.failure
         interrupt.requested = False
         metrics = report(
             *(folder, dataset, slam, loop.tracked, about),
@@ -89,8 +93,6 @@ def run_dataset(
             on_progress=on_progress,
         )
         _log.info("finished: %s", ", ".join(f"{m.name}={m.value}" for m in metrics))
-    if loop.failure is not None:
-        raise loop.failure
     return RunResult(out_folder, metrics, loop.interrupted or interrupt.requested)
 
 
@@ -113,17 +115,17 @@ def _run_loop(
     interrupt: Interrupt,
     on_progress: OnProgress,
 ) -> _Loop:
-    """Track every frame until the end, an interrupt, or a failure after the first frame."""
+    """Track every frame until the end, Ctrl-C, or a failure after the first frame."""
     records: list[FrameRecord] = []
-    failure: TrackingError | None = None
+    failure: Exception | None = None
     total = len(dataset)
     started = time.perf_counter()
     for index in range(total):
         heldout = is_heldout(index, config.keyframes.heldout_every)
         try:
             records.append(_process(dataset, slam, index, heldout=heldout))
-        except TrackingError as error:
-            _log.error("tracking cannot go on at frame %d: %s", index, error)
+        except Exception as error:  # of any kind: what there is must be saved first
+            _log.error("stopped at frame %d: %s", index, error)
             failure = error
             break
         _refuse_unusable(records, total)
@@ -131,10 +133,15 @@ def _run_loop(
         if interrupt.requested:
             _log.warning("interrupted after frame %d of %d", index + 1, total)
             break
-    trajectory = slam.finish()
-    cost = Cost(time.perf_counter() - started, _peak_memory_mb())
-    if len(trajectory) == 0:
+    tracked_count = sum(record.status != "skipped" for record in records)
+    if tracked_count == 0:
         raise failure or DatasetError(f"{dataset.name} has no usable frame")
+    # The frame that failed may have a pose by now; it has no record.
+    finished = slam.finish()
+    trajectory = Trajectory(
+        finished.timestamps[:tracked_count], finished.T_world_camera[:tracked_count]
+    )
+    cost = Cost(time.perf_counter() - started, _peak_memory_mb())
     return _Loop(TrackedSequence(records, trajectory, cost), interrupt.requested, failure)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from gsslam.config import SlamConfig
-from gsslam.errors import ConfigError, DatasetError, OutputError
+from gsslam.errors import ConfigError, DatasetError, GsslamError, OutputError
 from gsslam.evaluation.records import FrameRecord
 from gsslam.files import atomic_path
 from gsslam.presets import RUN_SECTION, config_from_values, config_to_yaml
@@ -152,6 +152,9 @@ class RunFolder:
         logger.setLevel(logging.INFO)
         try:
             yield
+        except Exception:
+            logger.exception("the run failed")
+            raise
         finally:
             logger.removeHandler(handler)
             logger.setLevel(level)
@@ -168,18 +171,18 @@ class RunFolder:
 
 @contextlib.contextmanager
 def claimed_folder(path: Path) -> Iterator[RunFolder]:
-    """Create ``path`` and yield it as a run folder; leave no trace if the run gives no result.
+    """Create ``path`` and yield it as a run folder.
 
     Raises ConfigError where it holds something already, OutputError where nothing can be written
-    to it. A failed run has no result until it has written metrics or a trajectory; then what is
-    there is kept.
+    to it. A run that ends before its trajectory was written, with a known error or by Ctrl-C,
+    leaves no trace; after an unknown error the log stays, for whoever looks for the cause.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     _make_writable(path)
     folder = RunFolder(path)
     try:
         yield folder
-    except BaseException:
+    except (GsslamError, KeyboardInterrupt):
         if not folder.trajectory.exists():
             _remove(path, missing)
         raise

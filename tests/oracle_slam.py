@@ -50,6 +50,7 @@ class OracleSlam:
 
     lost: frozenset[int] = frozenset()
     fails_at: int | None = None
+    failure: type[Exception] = TrackingError
     drift: float = 0.0
 
     def __init__(self, config: SlamConfig, camera: Camera, device: str = "cpu") -> None:
@@ -60,7 +61,7 @@ class OracleSlam:
 
     def track(self, frame: Frame) -> TrackingResult:
         if frame.index == self.fails_at:
-            raise TrackingError("the oracle has nothing more to say")
+            raise self.failure("the oracle has nothing more to say")
         pose = np.eye(4) if frame.T_world_camera is None else frame.T_world_camera.copy()
         pose[0, 3] += self.drift * frame.index
         config = self._config.keyframes

@@ -55,16 +55,13 @@ def evaluate(
 ) -> Evaluation:
     """Score every frame of ``records`` that was not skipped.
 
-    ``trajectory`` holds their poses in the same order. ``on_frame`` is told how many are done, of
-    how many. When ``should_stop`` turns true, the trajectories are still compared, but no view
-    scores are given: those of a part of the frames would mislead. Raises DatasetError where a frame
-    that was read in the run cannot be read again.
+    ``trajectory`` holds their poses in order; ``on_frame`` is told how many are done, of how many.
+    When ``should_stop`` turns true, poses are still compared, but no view is scored: scores of a
+    part of the frames would mislead. Raises DatasetError where a frame cannot be read again.
     """
     seen = [record for record in records if record.status != "skipped"]
     if len(seen) != len(trajectory):
-        raise DatasetError(
-            f"the run has {len(seen)} frames but {len(trajectory)} poses; its folder is damaged"
-        )
+        raise DatasetError(f"the run is damaged: {len(seen)} frames but {len(trajectory)} poses")
     sampled = _sample_positions(len(seen), sample_count)
     truths: list[Array | None] = []
     scored: list[FrameRecord] = []

@@ -118,5 +118,5 @@ def test_times_are_means_over_all_frames() -> None:
 def test_poses_must_match_the_frames() -> None:
     dataset = PartlyTrue(known=set())
     records, trajectory, slam = tracked(dataset)
-    with pytest.raises(DatasetError, match="9 frames but 10 poses"):
+    with pytest.raises(DatasetError, match="damaged: 9 frames but 10 poses"):
         evaluate(dataset, records[1:], trajectory, slam.render)
