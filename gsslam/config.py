@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import ConfigDict, Field
+from pydantic import (
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 
-_strict = ConfigDict(extra="forbid")
+from gsslam.errors import ConfigError
+
+_strict = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -19,7 +27,32 @@ PositiveCount = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, config=_strict)
-class TrackingConfig:
+class _Section:
+    """Turns what pydantic finds wrong into a ConfigError of one line."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain(cls, value: Any, validate: ModelWrapValidatorHandler[_Section]) -> _Section:
+        try:
+            return validate(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            keys = [_section_name(cls), *(str(key) for key in first["loc"])]
+            name = ".".join(key for key in keys if key) or "configuration"
+            if first["type"] == "unexpected_keyword_argument":
+                raise ConfigError(f"there is no configuration value {name}") from error
+            problem = first["msg"].removeprefix("Input ")
+            raise ConfigError(f"{name} = {first['input']!r} {problem}") from error
+
+
+def _section_name(section: type[_Section]) -> str:
+    """Return the key of ``section`` in the configuration; empty for the configuration itself."""
+    hints = get_type_hints(SlamConfig)
+    return next((key for key, hint in hints.items() if hint is section), "")
+
+
+@dataclass(frozen=True, config=_strict)
+class TrackingConfig(_Section):
     """Camera pose of each frame by damped Gauss-Newton on the rendered map."""
 
     # Resolutions from coarse to fine, each half of the next.
@@ -49,7 +82,7 @@ class TrackingConfig:
 
 
 @dataclass(frozen=True, config=_strict)
-class KeyframeConfig:
+class KeyframeConfig(_Section):
     """Which frames become keyframes."""
 
     # A keyframe is due after this many frames.
@@ -67,7 +100,7 @@ class KeyframeConfig:
 
 
 @dataclass(frozen=True, config=_strict)
-class DensifyConfig:
+class DensifyConfig(_Section):
     """Insertion of spheres where the map does not explain a keyframe."""
 
     # Spheres are inserted where the map covers a pixel by less than this share ...
@@ -85,7 +118,7 @@ class DensifyConfig:
 
 
 @dataclass(frozen=True, config=_strict)
-class MappingConfig:
+class MappingConfig(_Section):
     """Optimisation of spheres and poses over a window of keyframes."""
 
     # Optimisation steps after each keyframe.
@@ -117,7 +150,7 @@ class MappingConfig:
 
 
 @dataclass(frozen=True, config=_strict)
-class PruningConfig:
+class PruningConfig(_Section):
     """Removal of spheres that do not earn their memory."""
 
     # Spheres less opaque than this are removed.
@@ -127,7 +160,7 @@ class PruningConfig:
 
 
 @dataclass(frozen=True, config=_strict)
-class MapConfig:
+class MapConfig(_Section):
     """Size of the map."""
 
     # Most spheres; the least opaque go when a keyframe needs room.
@@ -137,7 +170,7 @@ class MapConfig:
 
 
 @dataclass(frozen=True, config=_strict)
-class SlamConfig:
+class SlamConfig(_Section):
     """Everything that decides a run, apart from its input."""
 
     tracking: TrackingConfig = field(default_factory=TrackingConfig)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
+from gsslam.errors import ConfigError
 from gsslam.optimizer import AdamState
 from gsslam.raster import constants as c
+from gsslam.results import SphereState
 
 
 class GaussianMap:
@@ -32,6 +35,27 @@ class GaussianMap:
     def live(self) -> torch.Tensor:
         """Parameters of the live spheres, (8 + D, count), a view."""
         return self.parameters[:, : self.count]
+
+    def state(self) -> SphereState:
+        """Return a copy of the live spheres, without features."""
+        live = self.live.numpy()
+        return SphereState(
+            xyz=live[c.ROW_XYZ].T.copy(),
+            log_radius=live[c.ROW_LOG_RADIUS].copy(),
+            opacity_logit=live[c.ROW_OPACITY_LOGIT].copy(),
+            rgb=live[c.ROW_RGB].T.copy(),
+        )
+
+    def load(self, state: SphereState) -> None:
+        """Replace all spheres; raises ConfigError if they do not fit into the capacity."""
+        columns = [state.xyz.T, state.log_radius[None], state.opacity_logit[None], state.rgb.T]
+        parameters = torch.from_numpy(np.concatenate(columns).astype(np.float32))
+        if parameters.shape[1] > self.capacity:
+            raise ConfigError(
+                f"{parameters.shape[1]} spheres do not fit into map.capacity {self.capacity}"
+            )
+        self.count = 0
+        self.insert(parameters)
 
     def bytes_per_sphere(self) -> int:
         """Bytes that one sphere takes in all arrays."""

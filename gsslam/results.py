@@ -48,3 +48,31 @@ class RenderedView:
     depth: NDArray[np.float32]
     # (H, W) float32: share of the light that the map stops, 0 to 1.
     silhouette: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class SphereState:
+    """The spheres of a map as arrays on the host, in the parametrisation that is optimised."""
+
+    # (N, 3) float32 metres, world coordinates.
+    xyz: NDArray[np.float32]
+    # (N,) float32, natural logarithm of the radius in metres.
+    log_radius: NDArray[np.float32]
+    # (N,) float32, log(opacity / (1 - opacity)).
+    opacity_logit: NDArray[np.float32]
+    # (N, 3) float32, 0 to 1.
+    rgb: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.xyz)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One measured number; ``value`` is None where there is none (no ground truth, say)."""
+
+    # Key in metrics.json; ends in the unit where there is one.
+    name: str
+    value: float | int | None
+    # As printed; empty for counts and ratios.
+    unit: str

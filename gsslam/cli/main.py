@@ -1,0 +1,83 @@
+"""Parsing of the command line, and what the shell is told in the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import tyro
+from tyro.conf import subcommand
+
+import gsslam
+from gsslam.cli.datasets import Datasets
+from gsslam.cli.eval import Eval
+from gsslam.cli.run import Run, run_defaults
+from gsslam.errors import GsslamError
+
+_DESCRIPTION = """\
+RGB-D SLAM whose map is a set of Gaussian spheres; runs with and without a GPU.
+
+From colour and depth images to the path of the camera, a map to look at, and measured quality.
+
+Examples:
+  gsslam run                              the built-in synthetic room, nothing to download
+  gsslam run --dataset tum/fr1_xyz        a real sequence, once it is downloaded
+  gsslam datasets list                    which sequences there are
+  gsslam eval runs/synthetic/room/latest  the metrics of a run, computed again from its files
+
+Help on a command: gsslam run --help. Version: gsslam --version.
+"""
+
+# Exit statuses; 1 is what Python gives to an error nobody expected.
+_SUCCESS, _KNOWN_ERROR, _INTERRUPTED = 0, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line ``arguments`` (default: those of this process); return the exit status.
+
+    0 on success; 2, after one line on stderr, for an error that gsslam knows; 130 after Ctrl-C.
+    Errors that it does not know come through as they are. Raises SystemExit as tyro does: 0 after
+    --help, 2 for arguments that cannot be parsed.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments == ["--version"]:
+        print(f"gsslam {gsslam.__version__}")
+        return _SUCCESS
+    try:
+        interrupted = _parse(arguments or ["--help"]).execute()
+        sys.stdout.flush()
+    except GsslamError as error:
+        print(f"gsslam: {' '.join(str(error).split())}", file=sys.stderr)
+        return _KNOWN_ERROR
+    except BrokenPipeError:
+        # The reader of a pipe, such as `head`, has seen enough. What Python still holds back must
+        # not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _SUCCESS
+    except KeyboardInterrupt:
+        print("gsslam: interrupted", file=sys.stderr)
+        return _INTERRUPTED
+    return _INTERRUPTED if interrupted else _SUCCESS
+
+
+def _parse(arguments: list[str]) -> Run | Eval | Datasets:
+    # A union that is put together at run time, since the preset decides the defaults of `run`.
+    commands: Any = (
+        Annotated[Run, _subcommand(Run, arguments, default=run_defaults(arguments))]
+        | Annotated[Eval, _subcommand(Eval, arguments)]
+        | Annotated[Datasets, _subcommand(Datasets, arguments)]
+    )
+    command: Run | Eval | Datasets = tyro.cli(
+        commands, prog="gsslam", description=_DESCRIPTION, args=arguments
+    )
+    return command
+
+
+def _subcommand(command: type, arguments: list[str], **options: Any) -> Any:
+    """Return the subcommand of class ``command``, described in one line in the general help."""
+    name = command.__name__.lower()
+    if name not in arguments:
+        options["description"] = (command.__doc__ or "").splitlines()[0]
+    return subcommand(name, prefix_name=False, **options)

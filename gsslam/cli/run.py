@@ -1,0 +1,101 @@
+"""``gsslam run``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import arg
+
+from gsslam.cli.console import ProgressReport, print_result
+from gsslam.config import SlamConfig
+from gsslam.device import resolve_device
+from gsslam.presets import load_preset
+from gsslam.source import Source, parse_resolution
+
+_DEFAULT_PRESET = "default"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Turn an RGB-D sequence into a trajectory, a map and metrics.
+
+    Ctrl-C ends the run early and keeps the results up to there.
+
+    Results (in runs/DATASET/TIME, to which runs/DATASET/latest points):
+      trajectory.txt  the pose of every frame, in TUM's format
+      map.ply         the map, for any Gaussian splat viewer
+      metrics.json    the numbers; frames.jsonl has them frame by frame
+      plots           the trajectory against ground truth; input and render side by side
+      config.yaml     every value of the configuration; log.txt says what happened
+
+    Examples of use:
+      gsslam run
+      gsslam run --dataset tum/fr1_xyz --resolution 320x240 --preset cpu
+      gsslam run --dataset tum/fr1_desk --path ~/data/rgbd_dataset_freiburg1_desk
+      gsslam run --dataset folder --path ~/my_scan --max-frames 200 --tracking.iterations 8
+    """
+
+    # Sequence: a name from `gsslam datasets list`, or `folder` for a folder of your own.
+    dataset: Annotated[str, arg(metavar="ID")] = "synthetic/room"
+    # Folder of the sequence, if it was not downloaded by gsslam.
+    path: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
+    # Folder for the results, new or empty. Default: runs/DATASET/TIME.
+    out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
+    # Where to compute; auto takes the GPU where there is a usable one.
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    # Named configuration (default, fast, quality, cpu) or a YAML file, such as a run's config.yaml.
+    preset: Annotated[str, arg(metavar="NAME")] = _DEFAULT_PRESET
+    # Stop after this many frames. Default: all.
+    max_frames: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+    # Take every K-th frame.
+    stride: Annotated[int, arg(metavar="K")] = 1
+    # Size of the images that SLAM sees, such as 320x240. Default: that of the dataset.
+    resolution: Annotated[str | None, arg(metavar="WxH", help_behavior_hint="")] = None
+    # Every value of the configuration, over the preset.
+    config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
+
+    def execute(self) -> bool:
+        """Run, print progress and the table of results; return whether Ctrl-C ended it early."""
+        source = Source(
+            dataset=self.dataset,
+            path=self.path,
+            resolution=None if self.resolution is None else parse_resolution(self.resolution),
+            max_frames=self.max_frames,
+            stride=self.stride,
+            seed=self.config.seed,
+        )
+        device = resolve_device(self.device)
+        # Here, so that --help and wrong arguments are answered without loading torch.
+        from gsslam.run import run_dataset
+        from gsslam.run_folder import new_run_path, point_latest_to
+
+        dataset = source.open()
+        out = self.out or new_run_path(Path("runs"), dataset.name)
+        with ProgressReport() as progress:
+            result = run_dataset(
+                *(dataset, self.config, out),
+                device=device,
+                source=source,
+                on_progress=progress.update,
+            )
+        if self.out is None:
+            point_latest_to(out)
+        print_result(result)
+        return result.interrupted
+
+
+def run_defaults(arguments: list[str]) -> Run:
+    """Return the defaults of ``run``: those of the preset that ``arguments`` name.
+
+    The preset is looked for before the rest is parsed, since it decides the defaults that the help
+    shows and that single values override. Raises ConfigError where there is no such preset.
+    """
+    preset = _DEFAULT_PRESET
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word == "--preset" and following:
+            preset = following
+        elif word.startswith("--preset="):
+            preset = word.removeprefix("--preset=")
+    return Run(preset=preset, config=load_preset(preset))

@@ -1,0 +1,78 @@
+"""What is known about each frame of a run: one line of frames.jsonl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gsslam.results import TrackingResult
+
+Status = Literal["tracked", "lost", "skipped"]
+
+
+@dataclass(frozen=True)
+class FrameRecord:
+    """One frame: how it was tracked and, after evaluation, how well it is explained.
+
+    A value that does not exist is None: a skipped frame was never tracked, a sequence without
+    ground truth has no position error.
+    """
+
+    # Position in the sequence.
+    index: int
+    # Skipped frames could not be read and are in neither the trajectory nor the map.
+    status: Status
+    heldout: bool
+    # Why the frame is lost or was skipped; empty where it was tracked.
+    reason: str = ""
+    timestamp: float | None = None
+    keyframe: bool = False
+    converged: bool = False
+    iterations: int = 0
+    valid_share: float | None = None
+    # Root mean squares: colours 0 to 1, metres.
+    colour_residual: float | None = None
+    depth_residual: float | None = None
+    conditioning: float | None = None
+    gain: float | None = None
+    bias: float | None = None
+    reading_ms: float = 0.0
+    tracking_ms: float = 0.0
+    mapping_ms: float = 0.0
+    # Distance from the true position after the whole trajectory was aligned.
+    position_error_cm: float | None = None
+    psnr_db: float | None = None
+    psnr_exposure_db: float | None = None
+    ssim: float | None = None
+    depth_l1_cm: float | None = None
+    depth_coverage_pct: float | None = None
+
+    @staticmethod
+    def of_result(result: TrackingResult, *, heldout: bool, reading_ms: float) -> FrameRecord:
+        """Return the record of a frame that went through tracking."""
+        return FrameRecord(
+            index=result.index,
+            status="tracked" if result.tracked else "lost",
+            heldout=heldout,
+            reason=result.reason,
+            timestamp=result.timestamp,
+            keyframe=result.is_keyframe,
+            converged=result.converged,
+            iterations=result.iterations,
+            valid_share=result.valid_share,
+            colour_residual=result.colour_residual,
+            depth_residual=result.depth_residual,
+            conditioning=result.conditioning,
+            gain=result.gain,
+            bias=result.bias,
+            reading_ms=reading_ms,
+            tracking_ms=result.tracking_ms,
+            mapping_ms=result.mapping_ms,
+        )
+
+    @staticmethod
+    def of_skipped(index: int, reason: str, *, heldout: bool, reading_ms: float) -> FrameRecord:
+        """Return the record of a frame that could not be read."""
+        return FrameRecord(
+            index=index, status="skipped", heldout=heldout, reason=reason, reading_ms=reading_ms
+        )

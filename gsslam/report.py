@@ -1,0 +1,116 @@
+"""From a finished loop to the files that describe it: shared by a run and by its re-evaluation."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gsslam.evaluation.evaluate import Evaluation, evaluate
+from gsslam.evaluation.records import FrameRecord
+from gsslam.evaluation.summary import quality_metrics, time_metrics
+from gsslam.interrupt import Interrupt
+from gsslam.plots import plot_frames, plot_trajectory
+from gsslam.results import Metric
+from gsslam.run_folder import RunFolder
+from gsslam.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from gsslam.datasets.base import Dataset
+    from gsslam.slam import Slam
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands."""
+
+    # "tracking" or "evaluating".
+    step: str
+    done: int
+    total: int
+    spheres: int
+    # The frame just done; None while evaluating.
+    record: FrameRecord | None = None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run took."""
+
+    # Wall seconds from the first read to the finished trajectory, evaluation not included.
+    loop_s: float | None
+    # Largest resident memory of the whole process up to there, Python and torch included.
+    peak_memory_mb: float | None
+
+    def metrics(self, records: Sequence[FrameRecord], spheres: int, map_mb: float) -> list[Metric]:
+        """Return the metrics of time and memory."""
+        return [
+            *time_metrics(records, self.loop_s),
+            Metric("loop_s", self.loop_s, "s"),
+            Metric("peak_memory_mb", self.peak_memory_mb, "MB"),
+            Metric("spheres", spheres, ""),
+            Metric("map_mb", map_mb, "MB"),
+        ]
+
+
+@dataclass(frozen=True)
+class TrackedSequence:
+    """What the loop over the frames gave."""
+
+    # All frames in order, skipped ones too.
+    records: list[FrameRecord]
+    # Final poses of the frames that were not skipped, in the same order.
+    trajectory: Trajectory
+    cost: Cost
+
+
+def report(
+    folder: RunFolder,
+    dataset: Dataset,
+    slam: Slam,
+    tracked: TrackedSequence,
+    about: Mapping[str, Any],
+    *,
+    interrupt: Interrupt,
+    on_progress: OnProgress,
+) -> tuple[Metric, ...]:
+    """Render and score all frames; write frames.jsonl, metrics.json and the plots.
+
+    ``about`` is what metrics.json says beside the metrics. Returns the metrics.
+    """
+    spheres = slam.map.count
+    started = time.perf_counter()
+    evaluation = evaluate(
+        dataset,
+        tracked.records,
+        tracked.trajectory,
+        slam.render,
+        should_stop=lambda: interrupt.requested,
+        on_frame=lambda done, total: on_progress(Progress("evaluating", done, total, spheres)),
+    )
+    if not evaluation.complete:
+        _log.warning("evaluation interrupted: views are not scored; 'gsslam eval' can do it later")
+    map_mb = folder.map.stat().st_size / 1e6
+    metrics = (
+        *quality_metrics(evaluation),
+        *tracked.cost.metrics(tracked.records, spheres, map_mb),
+        Metric("evaluation_s", time.perf_counter() - started, "s"),
+    )
+    folder.write_frames(evaluation.records)
+    folder.write_metrics(metrics, about)
+    write_plots(folder, evaluation, tracked.trajectory)
+    return metrics
+
+
+def write_plots(folder: RunFolder, evaluation: Evaluation, trajectory: Trajectory) -> None:
+    """Draw trajectory.png and, where views were scored, frames.png."""
+    plot_trajectory(folder.trajectory_plot, evaluation, trajectory)
+    if evaluation.samples:
+        plot_frames(folder.frames_plot, evaluation.samples)
