@@ -113,6 +113,8 @@ class DensifyConfig(_Section):
     radius_scale: Positive = 0.8
     # Opacity of a new sphere.
     opacity: OpenShare = 0.9
+    # Open pixels without a measurement take the depth of the nearest measured one.
+    fill_unmeasured: bool = True
     # Measurements beyond this many metres make no spheres.
     max_depth: Positive = 20.0
 

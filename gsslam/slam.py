@@ -90,7 +90,13 @@ class Slam:
         )
 
     def finish(self) -> Trajectory:
-        """Return the final poses of all frames, in the order of ``track``."""
+        """Settle the map's brightness; return the final poses of all frames, in tracking order.
+
+        Frames may still be tracked afterwards.
+        """
+        if self.keyframes:
+            self._mapper.center_exposure()
+            self._exposure = (self.keyframes[-1].gain, self.keyframes[-1].bias)
         poses = [geometry.inverse(self._pose(i)) for i in range(len(self._frames))]
         stamps = np.array([frame.timestamp for frame in self._frames])
         return Trajectory(stamps, np.array(poses).reshape(-1, 4, 4))

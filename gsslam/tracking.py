@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from gsslam import geometry
-from gsslam.camera import Camera
 from gsslam.config import TrackingConfig
 from gsslam.normal_equations import NormalEquations, NormalEquationSolver, ResidualWeights
 from gsslam.pyramid import ImageLevel
