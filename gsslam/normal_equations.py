@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gsslam import _native
 from gsslam.camera import Camera
-from gsslam.native import address
+from gsslam.native import Kernels
 from gsslam.raster.constants import PLANE_DEPTH, PLANE_SILHOUETTE
 from gsslam.raster.plan import RasterPlan
 from gsslam.raster.reference import rasterize_reference
@@ -76,8 +76,9 @@ class NormalEquations:
 class NormalEquationSolver:
     """Forms the normal equations of what a RasterPlan has projected, without allocating."""
 
-    def __init__(self, weights: ResidualWeights) -> None:
-        self._native = _native.CpuTracking()
+    def __init__(self, weights: ResidualWeights, device: torch.device | str = "cpu") -> None:
+        self._kernels = Kernels.on(device)
+        self._native = self._kernels.make("Tracking")
         self._weights = _native.TrackingWeights(
             weights.huber_colour,
             weights.depth_weight,
@@ -93,11 +94,12 @@ class NormalEquationSolver:
         _, height, width = plan.image_shape
         sums = self._native.normal_equations(
             plan.native,
-            address(rgb, "rgb", (3, height, width)),
-            address(depth, "depth", (height, width)),
+            self._kernels.address(rgb, "rgb", (3, height, width)),
+            self._kernels.address(depth, "depth", (height, width)),
             gain,
             bias,
             self._weights,
+            *self._kernels.stream(),
         )
         return NormalEquations.from_sums(np.asarray(sums))
 

@@ -1,0 +1,276 @@
+// Projection, and distribution to the lists of the tiles.
+#include "common/cuda_check.h"
+#include "common/cuda_memory.h"
+#include "common/reduce.cuh"
+#include "rasterize/cuda_rasterizer.h"
+
+namespace gsslam {
+namespace {
+
+// A sphere that reaches more tiles than this is handled by its whole warp.
+constexpr int kTilesAlone = 24;
+constexpr int kScanThreads = 1024;
+
+struct Circle {
+  float mx, my, radius2;
+};
+
+// Cells of a tile whose pixel centres' rectangle the circle reaches, as bits. Two kernels must get
+// the same bits, so that nothing is left to the compiler's choice of fused operations.
+__device__ __forceinline__ uint32_t reached_cells(const Circle& c, int tile_x, int tile_y,
+                                                  int width, int height) {
+  float dx2[2], dy2[4];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int x = tile_x * kTile + i * kCellWidth;
+    const float left = __fsub_rn(x + 0.5f, c.mx);
+    const float right = __fsub_rn(c.mx, min(x + kCellWidth, width) - 0.5f);
+    const float d = fmaxf(fmaxf(left, right), 0.0f);
+    dx2[i] = x < width ? __fmul_rn(d, d) : INFINITY;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int y = tile_y * kTile + i * kCellHeight;
+    const float top = __fsub_rn(y + 0.5f, c.my);
+    const float bottom = __fsub_rn(c.my, min(y + kCellHeight, height) - 0.5f);
+    const float d = fmaxf(fmaxf(top, bottom), 0.0f);
+    dy2[i] = y < height ? __fmul_rn(d, d) : INFINITY;
+  }
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < kTileCells; ++i)
+    if (__fadd_rn(dx2[i % 2], dy2[i / 2]) <= c.radius2) bits |= 1u << i;
+  return bits;
+}
+
+struct TileRange {
+  int x0, y0, columns, tiles;
+};
+
+__device__ __forceinline__ int clamp_tile(float pixel, int tiles) {
+  return static_cast<int>(fminf(fmaxf(pixel / kTile, 0.0f), static_cast<float>(tiles)));
+}
+
+__device__ __forceinline__ TileRange tile_range(const Circle& c, const RasterPlan& p) {
+  const float radius = sqrtf(c.radius2);
+  const int x0 = clamp_tile(c.mx - radius, p.tiles_x);
+  const int x1 = clamp_tile(c.mx + radius + kTile, p.tiles_x);
+  const int y0 = clamp_tile(c.my - radius, p.tiles_y);
+  const int y1 = clamp_tile(c.my + radius + kTile, p.tiles_y);
+  return {x0, y0, x1 - x0, (x1 - x0) * (y1 - y0)};
+}
+
+// What a lane's sphere hands to the warp where the warp helps.
+struct Owner {
+  uint32_t index, first_cell, depth_bits;
+};
+
+// Calls visit(owner, tile, cells, cells of the owner before) for every tile that each lane's circle
+// reaches; a lane without one passes active = false. All lanes of the warp must call it. Returns the
+// number of cells of the lane's own circle.
+template <typename Visit>
+__device__ __forceinline__ uint32_t visit_tiles(const RasterPlan& p, bool active, const Circle& own,
+                                                const Owner& owner, Visit visit) {
+  TileRange range{};
+  if (active) range = tile_range(own, p);
+  uint32_t cells = 0;
+  if (range.tiles <= kTilesAlone) {
+    int x = range.x0, y = range.y0;
+    for (int t = 0; t < range.tiles; ++t) {
+      const uint32_t bits = reached_cells(own, x, y, p.width, p.height);
+      if (bits) visit(owner, y * p.tiles_x + x, bits, cells);
+      cells += __popc(bits);
+      if (++x == range.x0 + range.columns) {
+        x = range.x0;
+        ++y;
+      }
+    }
+  }
+  const unsigned lane = threadIdx.x & 31;
+  unsigned large = __ballot_sync(kFullWarp, range.tiles > kTilesAlone);
+  while (large) {
+    const int from = __ffs(large) - 1;
+    large &= large - 1;
+    const Circle c{__shfl_sync(kFullWarp, own.mx, from), __shfl_sync(kFullWarp, own.my, from),
+                   __shfl_sync(kFullWarp, own.radius2, from)};
+    const Owner theirs{__shfl_sync(kFullWarp, owner.index, from),
+                       __shfl_sync(kFullWarp, owner.first_cell, from),
+                       __shfl_sync(kFullWarp, owner.depth_bits, from)};
+    const int x0 = __shfl_sync(kFullWarp, range.x0, from);
+    const int y0 = __shfl_sync(kFullWarp, range.y0, from);
+    const int columns = __shfl_sync(kFullWarp, range.columns, from);
+    const int tiles = __shfl_sync(kFullWarp, range.tiles, from);
+    uint32_t before = 0;
+    for (int base = 0; base < tiles; base += 32) {
+      const int t = base + static_cast<int>(lane), x = x0 + t % columns, y = y0 + t / columns;
+      const uint32_t bits = t < tiles ? reached_cells(c, x, y, p.width, p.height) : 0;
+      uint32_t total;
+      const uint32_t mine = before + warp_exclusive_sum(__popc(bits), total);
+      if (bits) visit(theirs, y * p.tiles_x + x, bits, mine);
+      before += total;
+    }
+    if (lane == static_cast<unsigned>(from)) cells = before;
+  }
+  return cells;
+}
+
+__device__ __forceinline__ PoseSplat pose_splat(const View& view, const Splat& splat) {
+  const SplatGeometry g = geometry_of(view, splat);
+  const AlphaJacobian j = alpha_jacobian(view, g);
+  return {j.a, j.b, j.c, j.e, j.q0, j.q1, g.x, g.y};
+}
+
+__global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan p) {
+  __shared__ uint32_t shared[kBinThreads / 32];
+  __shared__ View view;
+  if (p.state->overflow) return;
+  if (threadIdx.x < sizeof(View) / 4)
+    reinterpret_cast<uint32_t*>(&view)[threadIdx.x] =
+        reinterpret_cast<const uint32_t*>(&p.state->view)[threadIdx.x];
+  __syncthreads();
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
+  const uint32_t count = p.state->count;
+  if (static_cast<int64_t>(blockIdx.x) * kBinThreads >= count) return;
+  Splat splat{};
+  Circle circle{0, 0, -1};
+  if (i < count) {
+    circle.radius2 = project_sphere(view, SphereMatrix{p.parameters, p.capacity, count}.at(i), splat);
+    circle.mx = splat.mx;
+    circle.my = splat.my;
+  }
+  // Written so that NaN fails.
+  const bool active = circle.radius2 >= 0 && fabsf(circle.mx) < 1e9f && fabsf(circle.my) < 1e9f;
+  const uint32_t cells =
+      visit_tiles(p, active, circle, Owner{}, [&](const Owner&, int tile, uint32_t, uint32_t) {
+        atomicAdd(&p.tile_next[tile * kCounterStride], 1u);
+      });
+  if (i < count) p.cell_counts[i] = cells;
+  if (cells) {
+    splat.opacity = log2f(splat.opacity);
+    splat.r = p.parameters[kRed * p.capacity + i];
+    splat.g = p.parameters[kGreen * p.capacity + i];
+    splat.b = p.parameters[kBlue * p.capacity + i];
+    p.splats[i] = splat;
+    p.radius2[i] = circle.radius2;
+    if (p.pose_splats) p.pose_splats[i] = pose_splat(view, splat);
+    for (int d = 0; d < p.num_features; ++d)
+      p.features[i * p.num_features + d] = p.parameters[(kFeature + d) * p.capacity + i];
+  }
+  const uint32_t total = block_sum(cells, shared);
+  const unsigned visible = __syncthreads_count(cells > 0);
+  if (threadIdx.x == 0) {
+    p.block_cells[blockIdx.x] = total;
+    if (visible) atomicAdd(&p.state->visible, visible);
+  }
+}
+
+// Turns counts into starts, checks that everything fits, and orders the tiles, longest first, so
+// that no long one starts last.
+__global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) {
+  constexpr int kClasses = 256, kClassSize = 16;
+  __shared__ uint64_t shared[kScanThreads / 32];
+  __shared__ uint32_t classes[kClasses];
+  if (p.state->overflow) return;
+  const int tiles = p.tiles();
+  const int blocks = static_cast<int>((p.state->count + kBinThreads - 1) / kBinThreads);
+  uint64_t entries = 0, cells = 0, in_chunk;
+  for (int base = 0; base < blocks; base += kScanThreads) {
+    const int block = base + threadIdx.x;
+    const uint64_t own = block < blocks ? p.block_cells[block] : 0;
+    const uint64_t before = cells + block_exclusive_sum(own, shared, in_chunk);
+    if (block < blocks) p.block_cells[block] = static_cast<uint32_t>(before);
+    cells += in_chunk;
+  }
+  for (int c = threadIdx.x; c < kClasses; c += kScanThreads) classes[c] = 0;
+  for (int base = 0; base < tiles; base += kScanThreads) {
+    const int tile = base + threadIdx.x;
+    const uint32_t own = tile < tiles ? p.tile_next[tile * kCounterStride] : 0;
+    const uint64_t before = entries + block_exclusive_sum<uint64_t>(own, shared, in_chunk);
+    if (tile < tiles) {
+      p.tile_start[tile] = static_cast<uint32_t>(before);
+      p.tile_next[tile * kCounterStride] = static_cast<uint32_t>(before);
+      atomicAdd(&classes[kClasses - 1 - min(own / kClassSize, kClasses - 1u)], 1u);
+    }
+    entries += in_chunk;
+  }
+  const bool fits = entries <= p.max_entries && cells <= p.max_cells;
+  if (threadIdx.x == 0) {
+    p.tile_start[tiles] = static_cast<uint32_t>(entries);
+    p.state->entries = entries;
+    p.state->cells = cells;
+    if (!fits) p.state->overflow = 1;
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) {  // starts of the classes
+    uint32_t before = 0, total;
+    for (int base = 0; base < kClasses; base += 32) {
+      const uint32_t start = before + warp_exclusive_sum(classes[base + threadIdx.x], total);
+      classes[base + threadIdx.x] = start;
+      before += total;
+    }
+  }
+  __syncthreads();
+  for (int tile = threadIdx.x; tile < tiles; tile += kScanThreads) {
+    const uint32_t size = p.tile_start[tile + 1] - p.tile_start[tile];
+    const uint32_t c = kClasses - 1 - min(size / kClassSize, kClasses - 1u);
+    p.tile_order[atomicAdd(&classes[c], 1u)] = tile;
+  }
+  if (fits) return;
+  __syncthreads();
+  for (int tile = threadIdx.x; tile <= tiles; tile += kScanThreads) {
+    p.tile_start[tile] = 0;
+    if (tile < tiles) p.tile_next[tile * kCounterStride] = 0;
+  }
+}
+
+__global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
+  __shared__ uint32_t shared[kBinThreads / 32];
+  if (p.state->overflow) return;
+  const uint32_t count = p.state->count;
+  if (static_cast<int64_t>(blockIdx.x) * kBinThreads >= count) return;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
+  const uint32_t cells = i < count ? p.cell_counts[i] : 0;
+  uint32_t total;
+  const uint32_t first =
+      p.block_cells[blockIdx.x] + block_exclusive_sum(cells, shared, total);
+  if (total == 0) return;
+  Circle circle{};
+  Owner owner{static_cast<uint32_t>(i), first, 0};
+  if (cells) {
+    p.first_cell[i] = first;
+    const Splat& splat = p.splats[i];
+    circle = {splat.mx, splat.my, p.radius2[i]};
+    owner.depth_bits = __float_as_uint(splat.z);
+  }
+  visit_tiles(p, cells > 0, circle, owner,
+              [&](const Owner& o, int tile, uint32_t bits, uint32_t before) {
+                const uint32_t at = atomicAdd(&p.tile_next[tile * kCounterStride], 1u);
+                const uint32_t cell = o.first_cell + before;
+                // Positive floats sort like their bits, and cells like the spheres' indices.
+                p.keys[at] = static_cast<uint64_t>(o.depth_bits) << 32 | cell;
+                p.cell_words[cell] = o.index | bits << kIndexBits;
+              });
+}
+
+}  // namespace
+
+void launch_project(const RasterPlan& plan, cudaStream_t stream) {
+  const unsigned blocks = blocks_for(plan.max_count, kBinThreads);
+  if (blocks == 0) return;
+  project_spheres<<<blocks, kBinThreads, 0, stream>>>(plan);
+  GSSLAM_LAUNCHED(project_spheres);
+}
+
+void launch_scan(const RasterPlan& plan, cudaStream_t stream) {
+  scan_counts<<<1, kScanThreads, 0, stream>>>(plan);
+  GSSLAM_LAUNCHED(scan_counts);
+}
+
+void launch_fill(const RasterPlan& plan, cudaStream_t stream) {
+  const unsigned blocks = blocks_for(plan.max_count, kBinThreads);
+  if (blocks == 0) return;
+  fill_tiles<<<blocks, kBinThreads, 0, stream>>>(plan);
+  GSSLAM_LAUNCHED(fill_tiles);
+}
+
+}  // namespace gsslam
