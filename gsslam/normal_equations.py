@@ -147,7 +147,7 @@ def normal_equations_reference(
 
     zero = torch.zeros(UNKNOWNS, dtype=torch.float64)
     r = residuals(zero)
-    J = torch.autograd.functional.jacobian(residuals, zero)  # (residuals, 8)
+    J = torch.func.jacfwd(residuals)(zero)  # (residuals, 8)
     is_colour = torch.arange(len(r)) < 3 * int(valid.sum())
     scale = torch.where(is_colour, 1.0, weights.depth_weight).double()
     W = scale / r.abs().clamp(min=1)
