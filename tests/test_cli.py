@@ -10,7 +10,7 @@ import types
 from pathlib import Path
 
 import pytest
-from oracle_slam import OracleSlam
+from tests.oracle_slam import OracleSlam
 
 import gsslam
 from gsslam.cli import main

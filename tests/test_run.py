@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import yaml
-from oracle_slam import OracleSlam
+from tests.oracle_slam import OracleSlam
 
 from gsslam.config import KeyframeConfig, SlamConfig
 from gsslam.errors import BadFrameError, ConfigError, DatasetError, OutputError, TrackingError

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from oracle_slam import OracleSlam
+from tests.oracle_slam import OracleSlam
 
 from gsslam.config import SlamConfig
 from gsslam.datasets import open_dataset
