@@ -37,6 +37,16 @@ class ResidualWeights:
     # Pixels that the map covers less take no part.
     silhouette_threshold: float
 
+    def to_native(self) -> _native.TrackingWeights:
+        """Return them as the kernels read them."""
+        return _native.TrackingWeights(
+            self.huber_colour,
+            self.depth_weight,
+            self.depth_sigma_base,
+            self.depth_sigma_quadratic,
+            self.silhouette_threshold,
+        )
+
 
 @dataclass(frozen=True)
 class NormalEquations:
@@ -79,13 +89,7 @@ class NormalEquationSolver:
     def __init__(self, weights: ResidualWeights, device: torch.device | str = "cpu") -> None:
         self._kernels = Kernels.on(device)
         self._native = self._kernels.make("Tracking")
-        self._weights = _native.TrackingWeights(
-            weights.huber_colour,
-            weights.depth_weight,
-            weights.depth_sigma_base,
-            weights.depth_sigma_quadratic,
-            weights.silhouette_threshold,
-        )
+        self._weights = weights.to_native()
 
     def form(
         self, plan: RasterPlan, rgb: torch.Tensor, depth: torch.Tensor, gain: float, bias: float

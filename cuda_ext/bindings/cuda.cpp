@@ -110,6 +110,7 @@ void bind_cuda(nb::module_& m) {
   // A known error: the command line turns it into one line.
   nb::exception<CudaError>(m, "CudaError", nb::module_::import_("gsslam.errors").attr("NativeError"));
   bind_plans(m);
+  bind_cuda_steps(m);
 #else
   m.def(
       "cuda_problem",

@@ -43,6 +43,8 @@ class CudaImageLoss {
   LossPlan prepare(int width, int height, const LossWeights& weights, const LossTarget* target,
                    const uint32_t* stop, cudaStream_t stream);
 
+  size_t bytes() const { return 4 * maps_.size() + 8 * dssim_.size() + 40 * sums_.size(); }
+
  private:
   int device_;
   DeviceBuffer<LossTarget> target_;

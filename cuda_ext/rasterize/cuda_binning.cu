@@ -123,7 +123,7 @@ __device__ __forceinline__ PoseSplat pose_splat(const View& view, const Splat& s
 __global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan p) {
   __shared__ uint32_t shared[kBinThreads / 32];
   __shared__ View view;
-  if (p.state->overflow) return;
+  if (p.state->keeps_lists()) return;
   if (threadIdx.x < sizeof(View) / 4)
     reinterpret_cast<uint32_t*>(&view)[threadIdx.x] =
         reinterpret_cast<const uint32_t*>(&p.state->view)[threadIdx.x];
@@ -140,6 +140,10 @@ __global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan 
   }
   // Written so that NaN fails.
   const bool active = circle.radius2 >= 0 && fabsf(circle.mx) < 1e9f && fabsf(circle.my) < 1e9f;
+  if (const float margin = p.state->margin; active && margin > 0) {
+    const float radius = sqrtf(circle.radius2) + margin;
+    circle.radius2 = radius * radius;
+  }
   const uint32_t cells =
       visit_tiles(p, active, circle, Owner{}, [&](const Owner&, int tile, uint32_t, uint32_t) {
         atomicAdd(&p.tile_next[tile * kCounterStride], 1u);
@@ -153,6 +157,7 @@ __global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan 
     p.splats[i] = splat;
     p.radius2[i] = circle.radius2;
     if (p.pose_splats) p.pose_splats[i] = pose_splat(view, splat);
+    if (p.listed_at) p.listed_at[i] = {splat.mx, splat.my};
     for (int d = 0; d < p.num_features; ++d)
       p.features[i * p.num_features + d] = p.parameters[(kFeature + d) * p.capacity + i];
   }
@@ -164,13 +169,55 @@ __global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan 
   }
 }
 
+__device__ __forceinline__ bool reaches_image(const Circle& c, const RasterPlan& p) {
+  const float dx = fmaxf(fmaxf(0.5f - c.mx, c.mx - (p.width - 0.5f)), 0.0f);
+  const float dy = fmaxf(fmaxf(0.5f - c.my, c.my - (p.height - 0.5f)), 0.0f);
+  return dx * dx + dy * dy <= c.radius2;
+}
+
+// Projects the listed spheres from a new pose, and says that the lists are stale if one has left the
+// circle that it was listed with or another has come into view. The order of the lists stays.
+__global__ void __launch_bounds__(kBinThreads) refresh_spheres(const RasterPlan p) {
+  __shared__ View view;
+  if (p.state->overflow || p.state->halt || p.state->stale) return;
+  if (threadIdx.x < sizeof(View) / 4)
+    reinterpret_cast<uint32_t*>(&view)[threadIdx.x] =
+        reinterpret_cast<const uint32_t*>(&p.state->view)[threadIdx.x];
+  __syncthreads();
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
+  const uint32_t count = p.state->count;
+  if (i >= count) return;
+  Splat splat{};
+  const float radius2 =
+      project_sphere(view, SphereMatrix{p.parameters, p.capacity, count}.at(i), splat);
+  const Circle circle{splat.mx, splat.my, radius2};
+  const bool active = radius2 >= 0 && fabsf(splat.mx) < 1e9f && fabsf(splat.my) < 1e9f;
+  bool stale = false;
+  if (p.cell_counts[i] == 0) {
+    stale = active && reaches_image(circle, p);
+  } else if (!active) {
+    p.splats[i].opacity = -INFINITY;  // not drawn
+  } else {
+    const float dx = splat.mx - p.listed_at[i].x, dy = splat.my - p.listed_at[i].y;
+    const float reach = sqrtf(dx * dx + dy * dy) + sqrtf(radius2);
+    stale = !(reach * reach <= p.radius2[i]);
+    splat.opacity = log2f(splat.opacity);
+    splat.r = p.splats[i].r;
+    splat.g = p.splats[i].g;
+    splat.b = p.splats[i].b;
+    p.splats[i] = splat;
+    if (p.pose_splats) p.pose_splats[i] = pose_splat(view, splat);
+  }
+  if (stale) p.state->stale = 1;
+}
+
 // Turns counts into starts, checks that everything fits, and orders the tiles, longest first, so
 // that no long one starts last.
 __global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) {
   constexpr int kClasses = 256, kClassSize = 16;
   __shared__ uint64_t shared[kScanThreads / 32];
   __shared__ uint32_t classes[kClasses];
-  if (p.state->overflow) return;
+  if (p.state->keeps_lists()) return;
   const int tiles = p.tiles();
   const int blocks = static_cast<int>((p.state->count + kBinThreads - 1) / kBinThreads);
   uint64_t entries = 0, cells = 0, in_chunk;
@@ -225,7 +272,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) 
 
 __global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
   __shared__ uint32_t shared[kBinThreads / 32];
-  if (p.state->overflow) return;
+  if (p.state->keeps_lists()) return;
   const uint32_t count = p.state->count;
   if (static_cast<int64_t>(blockIdx.x) * kBinThreads >= count) return;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
@@ -259,6 +306,13 @@ void launch_project(const RasterPlan& plan, cudaStream_t stream) {
   if (blocks == 0) return;
   project_spheres<<<blocks, kBinThreads, 0, stream>>>(plan);
   GSSLAM_LAUNCHED(project_spheres);
+}
+
+void launch_refresh(const RasterPlan& plan, cudaStream_t stream) {
+  const unsigned blocks = blocks_for(plan.max_count, kBinThreads);
+  if (blocks == 0) return;
+  refresh_spheres<<<blocks, kBinThreads, 0, stream>>>(plan);
+  GSSLAM_LAUNCHED(refresh_spheres);
 }
 
 void launch_scan(const RasterPlan& plan, cudaStream_t stream) {

@@ -5,6 +5,8 @@
 // backward pass stores the cell's sums, so that nothing is added up by atomics on floats.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 
 #include "rasterize/math.h"
@@ -36,6 +38,12 @@ struct RasterState {
   uint64_t entries, cells;  // that the pass needs
   // Set if they did not fit; nothing is drawn from then on, until the host has made room.
   uint32_t overflow;
+  // Whether the lists are to be made; if not, the ones there are used again.
+  uint32_t stale;
+  uint32_t halt;   // set where what follows is not needed: nothing is projected or listed
+  float margin;    // pixels by which circles are taken larger in the lists, so that they may move
+
+  GSSLAM_HD bool keeps_lists() const { return overflow || halt || !stale; }
 };
 
 struct RasterPlan {
@@ -47,7 +55,8 @@ struct RasterPlan {
   int width, height, tiles_x, tiles_y;
 
   Splat* splats;         // by sphere; opacity is log2(opacity) here
-  float* radius2;        // by sphere
+  float* radius2;        // by sphere, with the margin
+  float2* listed_at;     // by sphere: centre when the lists were made, or null
   float* features;       // by sphere, D each
   PoseSplat* pose_splats;  // by sphere, or null
   uint32_t* cell_counts;   // by sphere

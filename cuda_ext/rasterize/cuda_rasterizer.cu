@@ -21,7 +21,7 @@ CudaRasterizer::CudaRasterizer(int num_features, int device)
 }
 
 void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int width, int height,
-                             bool with_pose_splats, bool with_sums, cudaStream_t stream) {
+                             bool for_tracking, bool with_sums, cudaStream_t stream) {
   if (max_count > kMaxSpheres)
     throw CudaError("the CUDA rasteriser draws at most " + std::to_string(kMaxSpheres) +
                     " spheres, not " + std::to_string(max_count));
@@ -46,7 +46,10 @@ void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int
     if (num_features_) features_.reserve(room * num_features_);
     pose_partials_.reserve(size_t{kPoseSums} * (blocks_for(room, kGatherThreads) + 1));
   }
-  if (with_pose_splats) pose_splats_.reserve(splats_.size());
+  if (for_tracking) {
+    pose_splats_.reserve(splats_.size());
+    listed_at_.reserve(splats_.size());
+  }
   tile_next_.reserve_zeroed(tiles * kCounterStride, stream);
   tile_start_.reserve(tiles + 1);
   tile_order_.reserve(tiles);
@@ -70,6 +73,7 @@ void CudaRasterizer::reserve_entries(uint64_t entries, uint64_t cells) {
   plan_.radius2 = radius2_.get();
   plan_.features = features_.get();
   plan_.pose_splats = pose_splats_.size() ? pose_splats_.get() : nullptr;
+  plan_.listed_at = listed_at_.size() ? listed_at_.get() : nullptr;
   plan_.cell_counts = cell_counts_.get();
   plan_.first_cell = first_cell_.get();
   plan_.block_cells = block_cells_.get();
@@ -89,7 +93,10 @@ void CudaRasterizer::bin(cudaStream_t stream) const {
 }
 
 bool CudaRasterizer::grow(cudaStream_t stream) {
-  const RasterState state = download(plan_.state, stream);
+  return grow(download(plan_.state, stream));
+}
+
+bool CudaRasterizer::grow(const RasterState& state) {
   if (!state.overflow) return false;
   reserve_entries(std::max(plan_.max_entries, half_more(state.entries)),
                   std::max(plan_.max_cells, half_more(state.cells)));
@@ -103,6 +110,7 @@ int64_t CudaRasterizer::project(const SphereMatrix& spheres, const View& view,
   RasterState state{};
   state.view = view;
   state.count = static_cast<uint32_t>(spheres.count);
+  state.stale = 1;
   do {
     upload(plan_.state, state, stream);
     bin(stream);
@@ -143,7 +151,7 @@ void CudaRasterizer::backward(const SphereMatrix& spheres, const BackwardArgumen
 
 size_t CudaRasterizer::bytes() const {
   return sizeof(RasterState) + splats_.size() * sizeof(Splat) +
-         pose_splats_.size() * sizeof(PoseSplat) +
+         pose_splats_.size() * sizeof(PoseSplat) + listed_at_.size() * sizeof(float2) +
          4 * (radius2_.size() + features_.size() + sums_.size() + cell_counts_.size() +
               first_cell_.size() + block_cells_.size() + tile_next_.size() + tile_start_.size() +
               tile_order_.size() + cell_words_.size()) +

@@ -35,10 +35,11 @@ class CudaRasterizer {
   // The parts of the above, for fused steps: no allocation and no waiting.
   // Makes room for `max_count` spheres on an image of this size.
   void prepare(const SphereMatrix& spheres, int64_t max_count, int width, int height,
-               bool with_pose_splats, bool with_sums, cudaStream_t stream);
+               bool for_tracking, bool with_sums, cudaStream_t stream);
   void bin(cudaStream_t stream) const;  // of what the device's state says
   // Makes room for what an overflowed pass needed; returns whether there was one. Waits.
   bool grow(cudaStream_t stream);
+  bool grow(const RasterState& state);
   CudaBackward backward_buffers(const float* image, const float* grad_image,
                                 const float* error) const;
   double* pose_partials() const { return pose_partials_.get(); }
@@ -56,6 +57,7 @@ class CudaRasterizer {
   DeviceBuffer<RasterState> state_;
   DeviceBuffer<Splat> splats_;
   DeviceBuffer<PoseSplat> pose_splats_;
+  DeviceBuffer<float2> listed_at_;
   DeviceBuffer<float> radius2_, features_, sums_;
   DeviceBuffer<uint32_t> cell_counts_, first_cell_, block_cells_, tile_next_, tile_start_,
       tile_order_, cell_words_;
@@ -66,6 +68,8 @@ class CudaRasterizer {
 
 // The kernels. All read the plan's state on the device and do nothing after an overflow.
 void launch_project(const RasterPlan& plan, cudaStream_t stream);
+// Projects again with the lists as they are, unless they turn out to be stale.
+void launch_refresh(const RasterPlan& plan, cudaStream_t stream);
 void launch_scan(const RasterPlan& plan, cudaStream_t stream);
 void launch_fill(const RasterPlan& plan, cudaStream_t stream);
 void launch_sort(const RasterPlan& plan, cudaStream_t stream);

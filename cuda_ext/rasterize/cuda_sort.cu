@@ -115,7 +115,7 @@ __device__ void merge_runs(const uint64_t* from, uint64_t* to, uint32_t count, u
 
 __global__ void __launch_bounds__(kSortThreads) sort_tiles(const RasterPlan p) {
   __shared__ uint64_t shared[kChunk];
-  if (p.state->overflow) return;
+  if (p.state->keeps_lists()) return;
   const uint32_t tile = p.tile_order[blockIdx.x];
   const uint32_t start = p.tile_start[tile], count = p.tile_start[tile + 1] - start;
   if (threadIdx.x == 0) p.tile_next[tile * kCounterStride] = 0;  // ready for the next pass

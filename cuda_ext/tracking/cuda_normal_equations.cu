@@ -1,6 +1,10 @@
-// Exact Gauss-Newton normal equations in one kernel: a warp renders its cell, forms residuals and
-// weights, and walks the same spheres again for the Jacobians, all in registers: no image is
-// written. Formulas: cpu_normal_equations.cpp.
+// Exact Gauss-Newton normal equations in one kernel, all in registers: no image is written.
+//
+// The CPU walks each list twice, for the colours and then for their derivatives. Here one walk does
+// both, with the derivative of the transmittance carried along. With v the derivative of ln(alpha)
+// by the twist and S = -d ln(T) by the twist, the sum of alpha / (1 - alpha) v over the spheres in
+// front, a channel's derivative is the sum of w c (v - S), and that of the silhouette is T S at the
+// end of the list. Residuals and weights: cpu_normal_equations.cpp.
 #include "common/cuda_check.h"
 #include "rasterize/cuda_cell.cuh"
 #include "tracking/cuda_tracking.h"
@@ -13,39 +17,71 @@ constexpr int kChannels = kColours + 1;  // and depth
 constexpr int kPaddedSums = 64;          // for the transposed sum: two of 32
 static_assert(kTrackSums <= kPaddedSums);
 
+// A pixel and its derivatives.
 struct Rendered {
-  float channel[kChannels];  // colours, then the sum of weight x depth
+  float channel[kChannels];  // colours, then the sum of weight x (depth - nearest)
   float silhouette;
+  float nearest;         // depth of the first sphere, so that depths do not cancel
+  float expected_depth;
+  float J[kChannels][6];  // of the colours and of the expected depth
 };
 
 struct Residuals {
   float value[kChannels];
   float weight[kChannels];
   float inv_sigma;  // of depth
-  float expected_depth;
-};
-
-struct Jacobian {
-  float of[kChannels][6];
 };
 
 __device__ __forceinline__ Rendered render(const RasterPlan& p, const CellPixel& c,
-                                           CellScratch<false>& scratch) {
+                                           CellScratch<true>& scratch) {
   Rendered out{};
   float T = c.inside ? 1.0f : 0.0f;
+  float S[6] = {}, depth_slope[3] = {};
+  if (c.begin < c.end) out.nearest = p.splats[p.entries[c.begin].word & (kMaxSpheres - 1)].z;
   walk_cell(
       p, c, scratch,
       [&](int buffer, int k) {
         const Splat s = scratch.splats[buffer][k];
-        const float w = contribution(s, c.x, c.y, T).alpha * T;
-        out.channel[0] += w * s.r;
-        out.channel[1] += w * s.g;
-        out.channel[2] += w * s.b;
-        out.channel[3] += w * s.z;
-        out.silhouette += w;
+        const PoseSplat pose = scratch.poses[buffer][k];
+        const CellContribution v = contribution(s, c.x, c.y, T);
+        const float w = v.alpha * T;
+        const float ratio = __fdividef(v.alpha, 1.0f - v.alpha);
+        // A clamped alpha does not change with the pose.
+        const float gx = v.free ? pose.a * v.dx : 0.0f, gy = v.free ? pose.b * v.dy : 0.0f;
+        const float gz =
+            v.free ? pose.c * v.dx + pose.e * v.dy + pose.q0 + pose.q1 * v.d2 : 0.0f;
+        const float of_alpha[6] = {gx,
+                                   gy,
+                                   gz,
+                                   pose.y * gz - s.z * gy,
+                                   s.z * gx - pose.x * gz,
+                                   pose.x * gy - pose.y * gx};
+        const float value[kChannels] = {w * s.r, w * s.g, w * s.b, w * (s.z - out.nearest)};
+#pragma unroll
+        for (int j = 0; j < 6; ++j) {
+          const float slope = of_alpha[j] - S[j];
+#pragma unroll
+          for (int i = 0; i < kChannels; ++i) out.J[i][j] += value[i] * slope;
+          S[j] += ratio * of_alpha[j];
+        }
+        depth_slope[0] += w;
+        depth_slope[1] += w * pose.y;
+        depth_slope[2] -= w * pose.x;
+#pragma unroll
+        for (int i = 0; i < kChannels; ++i) out.channel[i] += value[i];
         T -= w;
       },
       [&] { return T >= kMinTransmittance; });
+  out.silhouette = depth_slope[0];
+  const float inv_silhouette = 1.0f / fmaxf(out.silhouette, 1e-6f);
+  const float beyond = out.channel[kColours] * inv_silhouette;  // expected depth - nearest
+  out.expected_depth = out.nearest + beyond;
+#pragma unroll
+  for (int j = 0; j < 6; ++j) out.J[kColours][j] -= beyond * T * S[j];
+#pragma unroll
+  for (int j = 0; j < 3; ++j) out.J[kColours][2 + j] += depth_slope[j];
+#pragma unroll
+  for (int j = 0; j < 6; ++j) out.J[kColours][j] *= inv_silhouette;
   return out;
 }
 
@@ -78,10 +114,9 @@ __device__ __forceinline__ Residuals form_residuals(const RasterPlan& p, const C
     sums[kTrackCost] += huber_cost(out.value[i]);
   }
   const float z = __ldg(seen.depth + c.pixel);
-  out.expected_depth = rendered.channel[kColours] / fmaxf(rendered.silhouette, 1e-6f);
   if (!(z > 0 && z < 1e30f)) return out;
   out.inv_sigma = 1.0f / (k.sigma_base + k.sigma_quadratic * z * z);
-  const float difference = out.expected_depth - z;
+  const float difference = rendered.expected_depth - z;
   sums[kTrackDepthPixels] = 1;
   sums[kTrackDepthSquares] = difference * difference;
   out.value[kColours] = difference * out.inv_sigma;
@@ -90,50 +125,8 @@ __device__ __forceinline__ Residuals form_residuals(const RasterPlan& p, const C
   return out;
 }
 
-__device__ __forceinline__ void differentiate(const RasterPlan& p, const CellPixel& c,
-                                              CellScratch<true>& scratch, const Rendered& rendered,
-                                              float expected_depth, bool valid, Jacobian& J) {
-  const float inv_silhouette = 1.0f / fmaxf(rendered.silhouette, 1e-6f);
-  float T = valid ? 1.0f : 0.0f;
-  // For depth the channel is (z - expected) / silhouette: its derivative is that of the expected
-  // depth, and its sum over the spheres is zero.
-  float rest[kChannels] = {rendered.channel[0], rendered.channel[1], rendered.channel[2], 0};
-  walk_cell(
-      p, c, scratch,
-      [&](int buffer, int k) {
-        const Splat s = scratch.splats[buffer][k];
-        const PoseSplat pose = scratch.poses[buffer][k];
-        const CellContribution v = contribution(s, c.x, c.y, T);
-        const float w = v.alpha * T;
-        const float ratio = __fdividef(v.alpha, 1.0f - v.alpha);
-        const float gx = pose.a * v.dx, gy = pose.b * v.dy;
-        const float gz = pose.c * v.dx + pose.e * v.dy + pose.q0 + pose.q1 * v.d2;
-        const float of_alpha[6] = {gx,
-                                   gy,
-                                   gz,
-                                   pose.y * gz - s.z * gy,
-                                   s.z * gx - pose.x * gz,
-                                   pose.x * gy - pose.y * gx};
-        const float w_depth = w * inv_silhouette;
-        const float value[kChannels] = {w * s.r, w * s.g, w * s.b,
-                                        w_depth * (s.z - expected_depth)};
-#pragma unroll
-        for (int i = 0; i < kChannels; ++i) {
-          rest[i] -= value[i];
-          const float by_ln_alpha = v.free ? value[i] - ratio * rest[i] : 0.0f;
-#pragma unroll
-          for (int j = 0; j < 6; ++j) J.of[i][j] += by_ln_alpha * of_alpha[j];
-        }
-        J.of[kColours][2] += w_depth;
-        J.of[kColours][3] += w_depth * pose.y;
-        J.of[kColours][4] -= w_depth * pose.x;
-        T -= w;
-      },
-      [&] { return T >= kMinTransmittance; });
-}
-
 __device__ __forceinline__ void accumulate(const Rendered& rendered, const Residuals& residuals,
-                                           const Jacobian& J, float gain, float inv_huber,
+                                           float gain, float inv_huber,
                                            float (&sums)[kPaddedSums]) {
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {
@@ -141,7 +134,7 @@ __device__ __forceinline__ void accumulate(const Rendered& rendered, const Resid
     const float scale = is_depth ? residuals.inv_sigma : gain * inv_huber;
     float row[kUnknowns];
 #pragma unroll
-    for (int j = 0; j < 6; ++j) row[j] = J.of[c][j] * scale;
+    for (int j = 0; j < 6; ++j) row[j] = rendered.J[c][j] * scale;
     row[6] = is_depth ? 0.0f : rendered.channel[c] * inv_huber;
     row[7] = is_depth ? 0.0f : inv_huber;
     int at = kTrackHessian;
@@ -170,28 +163,20 @@ __device__ __forceinline__ float2 sum_over_warp(const float (&sums)[kPaddedSums]
 
 __global__ void __launch_bounds__(kBlendThreads)
     form_normal_equations(const RasterPlan p, const TrackingPlan plan) {
-  union Scratch {
-    CellScratch<false> render;
-    CellScratch<true> differentiate;
-    __device__ Scratch() {}
-  };
-  __shared__ Scratch scratches[kBlendWarps];
+  __shared__ CellScratch<true> scratches[kBlendWarps];
   __shared__ float totals[kBlendWarps][kPaddedSums];
   if (p.state->overflow || (plan.stop && *plan.stop)) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  Scratch& scratch = scratches[warp];
   const CellPixel c = cell_pixel(p);
   const Observation seen = *plan.seen;
-  const Rendered rendered = render(p, c, scratch.render);
+  const Rendered rendered = render(p, c, scratches[warp]);
   const bool valid = c.inside && rendered.silhouette >= plan.weights.silhouette_threshold;
   float2 total{0, 0};
   if (__any_sync(kFullWarp, valid)) {
     float sums[kPaddedSums] = {};
     Residuals residuals{};
     if (valid) residuals = form_residuals(p, c, rendered, seen, plan.weights, sums);
-    Jacobian J{};
-    differentiate(p, c, scratch.differentiate, rendered, residuals.expected_depth, valid, J);
-    accumulate(rendered, residuals, J, seen.gain, 1.0f / plan.weights.huber_colour, sums);
+    accumulate(rendered, residuals, seen.gain, 1.0f / plan.weights.huber_colour, sums);
     total = sum_over_warp(sums);
   }
   totals[warp][lane] = total.x;

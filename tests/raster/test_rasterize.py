@@ -63,7 +63,9 @@ def test_nasty_spheres_match_reference_and_leave_neighbours_alone(kernels, name)
     T = torch.eye(4, dtype=torch.float64)
     upstream = torch.from_numpy(rng.normal(size=(5, CAMERA.height, CAMERA.width)))
     planes, grad, grad_T = gradients(native_on(kernels), spheres, T, upstream)
-    expected, expected_grad, expected_grad_T = _reference_without_invalid(spheres, T, upstream, kernels)
+    expected, expected_grad, expected_grad_T = _reference_without_invalid(
+        spheres, T, upstream, kernels
+    )
     assert error(planes, expected) < 1e-5
     assert error(grad, expected_grad.double()) < 1e-4
     assert error(grad_T, expected_grad_T) < 1e-4
