@@ -138,8 +138,14 @@ class FusedTracker:
         convergence_step: float,
         damping: tuple[float, float, float],
         device: torch.device | str,
+        *,
+        list_margin: float = LIST_MARGIN,
     ) -> None:
-        """``damping`` is its first value, its least and its factor."""
+        """``damping`` is its first value, its least and its factor.
+
+        A ``list_margin`` of 0 makes the lists anew in every iteration, so that the order of the
+        spheres is exact at every pose.
+        """
         self._kernels = Kernels.on(device)
         self._low_pass = low_pass
         self._plan = _native.CudaTracker(  # type: ignore[attr-defined]
@@ -147,7 +153,7 @@ class FusedTracker:
             exposure_prior,
             convergence_step,
             list(damping),
-            LIST_MARGIN,
+            list_margin,
             self._kernels.device.index,
         )
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gsslam import geometry
 from gsslam.config import TrackingConfig
-from gsslam.fused import FusedTracker
+from gsslam.fused import LIST_MARGIN, FusedTracker
 from gsslam.normal_equations import NormalEquations, NormalEquationSolver, ResidualWeights
 from gsslam.pyramid import ImageLevel
 from gsslam.raster.plan import RasterPlan
@@ -59,7 +59,11 @@ class Tracker:
     """Finds the pose from which the map looks like the frame."""
 
     def __init__(
-        self, config: TrackingConfig, low_pass: float, device: torch.device | str = "cpu"
+        self,
+        config: TrackingConfig,
+        low_pass: float,
+        device: torch.device | str = "cpu",
+        list_margin: float = LIST_MARGIN,
     ) -> None:
         self._config = config
         self._low_pass = low_pass
@@ -76,7 +80,9 @@ class Tracker:
         if torch.device(device).type == "cuda":
             damping = (_DAMPING, _MIN_DAMPING, _DAMPING_FACTOR)
             limits = (config.exposure_prior, config.convergence_step)
-            self._fused = FusedTracker(weights, low_pass, *limits, damping, device)
+            self._fused = FusedTracker(
+                weights, low_pass, *limits, damping, device, list_margin=list_margin
+            )
 
     def estimate(
         self,

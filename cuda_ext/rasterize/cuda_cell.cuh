@@ -95,6 +95,7 @@ __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPix
     __pipeline_wait_prior(1);
     __syncwarp();
     for (int k = 0; k < count; ++k) visit(buffer, k);
+    __syncwarp();  // the next copies overwrite what was read here
     position += 32;
     if (!__any_sync(kFullWarp, alive())) break;
     buffer ^= 1;
