@@ -22,6 +22,17 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
+__device__ __forceinline__ int warp_max(int value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(kFullWarp, value);
+#else
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = max(value, __shfl_xor_sync(kFullWarp, value, offset));
+  return value;
+#endif
+}
+
 // Sum of the lanes before this one.
 __device__ __forceinline__ uint32_t warp_exclusive_sum(uint32_t value, uint32_t& total) {
   const unsigned lane = threadIdx.x & 31;
@@ -70,6 +81,24 @@ __device__ __forceinline__ T block_sum(T value, T* shared) {
   T total{};
   if (threadIdx.x == 0)
     for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) total += shared[warp];
+  return total;
+}
+
+// Sums kCount values over the block at once; value number k of the result is known to thread k.
+// `shared` holds kCount values for each warp.
+template <int kCount>
+__device__ __forceinline__ double block_sums(const double (&value)[kCount],
+                                             double (*shared)[kCount]) {
+  const unsigned lane = threadIdx.x & 31, warps = blockDim.x / 32;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    const double sum = warp_sum(value[k]);
+    if (lane == 0) shared[threadIdx.x / 32][k] = sum;
+  }
+  __syncthreads();
+  double total = 0;
+  if (threadIdx.x < kCount)
+    for (unsigned warp = 0; warp < warps; ++warp) total += shared[warp][threadIdx.x];
   return total;
 }
 

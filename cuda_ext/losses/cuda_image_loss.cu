@@ -1,5 +1,6 @@
-// The loss on blocks of 32 x 16 pixels. Windows are separable: rows first, from shared memory to
-// shared memory, then columns to registers. Formulas: cpu_loss_band.cpp and gsslam/losses.py.
+// The loss on blocks of 32 x 16 pixels of one colour. Windows are separable: rows first, from shared
+// memory to shared memory, then columns to registers. A thread convolves four neighbours at a time, so
+// that it reads what their windows share only once. Formulas: cpu_loss_band.cpp, gsslam/losses.py.
 #include "losses/cuda_image_loss.h"
 
 #include <algorithm>
@@ -11,10 +12,17 @@
 namespace gsslam {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 constexpr int kWidth = 32, kHeight = 16;
 constexpr int kReachX = kWidth + 2 * kWindowRadius, kReachY = kHeight + 2 * kWindowRadius;
-constexpr int kPixels = kWidth * kHeight / kThreads;  // of a thread
+constexpr int kReachStride = 44;                      // a multiple of four
+constexpr int kPixels = kWidth * kHeight / kThreads;  // of a thread: neighbours in a column
+constexpr int kQuad = 4;                              // neighbours in a row
+constexpr int kQuadReach = 16;                        // their windows, rounded up to fours
+static_assert(kReachStride >= kWidth - kQuad + kQuadReach);
+
+using Reach = float[kReachY][kReachStride];
+using Rows = float[kReachY][kWidth];
 
 __device__ __forceinline__ float weight(int i) {
   // A window weight by position, from a constant expression once the loop is unrolled.
@@ -26,7 +34,7 @@ __device__ __forceinline__ float weight(int i) {
 }
 
 __device__ __forceinline__ float load_colour(const LossTarget& t, int64_t at) {
-  return t.colour ? __ldg(t.colour + at) : static_cast<float>(__ldg(t.colour_bytes + at)) / 255.0f;
+  return t.colour ? __ldg(t.colour + at) : static_cast<float>(__ldg(t.colour_bytes + at)) * (1.0f / 255);
 }
 
 __device__ __forceinline__ bool is_measured(float depth) { return depth > 0 && depth < INFINITY; }
@@ -54,68 +62,133 @@ __device__ __forceinline__ Derivatives ssim_derivatives(float s_mean, float s_sq
   return out;
 }
 
+// The first and the number of a thread's pixels that lie in the image.
+struct Strip {
+  int x, y, count;
+  int row;  // of the first in the block
+
+  __device__ explicit Strip(const LossPlan& p) {
+    row = threadIdx.x / kWidth * kPixels;
+    x = blockIdx.x * kWidth + threadIdx.x % kWidth;
+    y = blockIdx.y * kHeight + row;
+    count = x < p.width ? max(0, min(kPixels, p.height - y)) : 0;
+  }
+};
+
+// Calls load(inside, pixel, row, column) for every place that the block's windows reach; `inside`
+// says whether it is in the image.
+template <typename Load>
+__device__ __forceinline__ void for_each_in_reach(const LossPlan& p, Load load) {
+  const int x0 = blockIdx.x * kWidth - kWindowRadius, y0 = blockIdx.y * kHeight - kWindowRadius;
+  for (int i = threadIdx.x; i < kReachStride * kReachY; i += kThreads) {
+    const int column = i % kReachStride, row = i / kReachStride, x = x0 + column, y = y0 + row;
+    const bool inside = column < kReachX && x >= 0 && x < p.width && y >= 0 && y < p.height;
+    load(inside, static_cast<int64_t>(y) * p.width + x, row, column);
+  }
+}
+
+__device__ __forceinline__ void load_quad(const float* row, float (&out)[kQuadReach]) {
+#pragma unroll
+  for (int i = 0; i < kQuadReach; i += 4) {
+    const float4 v = *reinterpret_cast<const float4*>(row + i);
+    out[i] = v.x, out[i + 1] = v.y, out[i + 2] = v.z, out[i + 3] = v.w;
+  }
+}
+
+__device__ __forceinline__ void store_quad(float* row, const float (&v)[kQuad]) {
+  *reinterpret_cast<float4*>(row) = float4{v[0], v[1], v[2], v[3]};
+}
+
+__device__ __forceinline__ void convolve_quad(const float (&v)[kQuadReach], float (&out)[kQuad]) {
+#pragma unroll
+  for (int j = 0; j < kQuad; ++j) {
+    out[j] = 0;
+#pragma unroll
+    for (int k = 0; k < kWindow; ++k) out[j] += weight(k) * v[j + k];
+  }
+}
+
+// The window down a column, for the thread's pixels.
+__device__ __forceinline__ void convolve_column(const Rows& rows, const Strip& strip,
+                                                float (&out)[kPixels]) {
+  float v[kPixels + kWindow - 1];
+#pragma unroll
+  for (int i = 0; i < kPixels + kWindow - 1; ++i)
+    v[i] = rows[strip.row + i][threadIdx.x % kWidth];
+#pragma unroll
+  for (int j = 0; j < kPixels; ++j) {
+    out[j] = 0;
+#pragma unroll
+    for (int k = 0; k < kWindow; ++k) out[j] += weight(k) * v[j + k];
+  }
+}
+
+__device__ __forceinline__ void square(float (&v)[kQuadReach]) {
+#pragma unroll
+  for (float& x : v) x *= x;
+}
+
 __global__ void __launch_bounds__(kThreads)
     map_ssim_derivatives(const LossPlan p, const float* __restrict__ rendered) {
-  __shared__ float sum[kReachY][kReachX], difference[kReachY][kReachX];
-  __shared__ float rows[4][kReachY][kWidth];
+  __shared__ alignas(16) Reach sum, difference;
+  __shared__ alignas(16) Rows rows[4];
   __shared__ double shared[kThreads / 32];
   if (p.stop && *p.stop) return;
   const LossTarget target = *p.target;
-  const int colour = blockIdx.z, x0 = blockIdx.x * kWidth, y0 = blockIdx.y * kHeight;
+  const int colour = blockIdx.z;
   const int64_t plane = static_cast<int64_t>(p.width) * p.height;
-  for (int i = threadIdx.x; i < kReachX * kReachY; i += kThreads) {
-    const int x = x0 - kWindowRadius + i % kReachX, y = y0 - kWindowRadius + i / kReachX;
+  for_each_in_reach(p, [&](bool inside, int64_t at, int row, int column) {
     float s = 0, d = 0;
-    if (x >= 0 && x < p.width && y >= 0 && y < p.height) {
-      const int64_t at = colour * plane + static_cast<int64_t>(y) * p.width + x;
-      const float a = rendered[at] * target.gain + target.bias, b = load_colour(target, at);
+    if (inside) {
+      const float a = rendered[colour * plane + at] * target.gain + target.bias;
+      const float b = load_colour(target, colour * plane + at);
       s = a + b;
       d = a - b;
     }
-    sum[i / kReachX][i % kReachX] = s;
-    difference[i / kReachX][i % kReachX] = d;
+    sum[row][column] = s;
+    difference[row][column] = d;
+  });
+  __syncthreads();
+  for (int i = threadIdx.x; i < kReachY * kWidth / kQuad; i += kThreads) {
+    const int row = i / (kWidth / kQuad), column = i % (kWidth / kQuad) * kQuad;
+    float v[kQuadReach], out[kQuad];
+    load_quad(&sum[row][column], v);
+    convolve_quad(v, out);
+    store_quad(&rows[0][row][column], out);
+    square(v);
+    convolve_quad(v, out);
+    store_quad(&rows[1][row][column], out);
+    load_quad(&difference[row][column], v);
+    convolve_quad(v, out);
+    store_quad(&rows[2][row][column], out);
+    square(v);
+    convolve_quad(v, out);
+    store_quad(&rows[3][row][column], out);
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < kWidth * kReachY; i += kThreads) {
-    const int x = i % kWidth, y = i / kWidth;
-    float m[4] = {};
+  const Strip strip(p);
+  float moments[4][kPixels];
 #pragma unroll
-    for (int k = 0; k < kWindow; ++k) {
-      const float w = weight(k), s = sum[y][x + k], d = difference[y][x + k];
-      m[0] += w * s;
-      m[1] += w * (s * s);
-      m[2] += w * d;
-      m[3] += w * (d * d);
-    }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) rows[k][y][x] = m[k];
-  }
-  __syncthreads();
+  for (int which = 0; which < 4; ++which) convolve_column(rows[which], strip, moments[which]);
   double dssim = 0;
   unsigned measured = 0;
 #pragma unroll
   for (int j = 0; j < kPixels; ++j) {
-    const int tx = threadIdx.x % kWidth, ty = threadIdx.x / kWidth + j * (kThreads / kWidth);
-    const int x = x0 + tx, y = y0 + ty;
-    float m[4] = {};
-#pragma unroll
-    for (int k = 0; k < kWindow; ++k)
-#pragma unroll
-      for (int which = 0; which < 4; ++which) m[which] += weight(k) * rows[which][ty + k][tx];
-    if (x >= p.width || y >= p.height) continue;
-    const Derivatives out = ssim_derivatives(m[0], m[1], m[2], m[3]);
+    if (j >= strip.count) break;
+    const Derivatives out =
+        ssim_derivatives(moments[0][j], moments[1][j], moments[2][j], moments[3][j]);
     dssim += out.dssim;
-    float* map = p.maps + colour * 3 * plane + static_cast<int64_t>(y) * p.width + x;
+    const int64_t at = static_cast<int64_t>(strip.y + j) * p.width + strip.x;
+    float* map = p.maps + colour * 3 * plane + at;
     map[0] = out.mean;
     map[plane] = out.sum_square;
     map[2 * plane] = out.difference_square;
-    if (colour == 0) measured += is_measured(target.depth[static_cast<int64_t>(y) * p.width + x]);
+    if (colour == 0) measured += is_measured(target.depth[at]);
   }
   measured = warp_sum(measured);
   if ((threadIdx.x & 31) == 0 && measured) atomicAdd(p.measured, measured);
   const double total = block_sum(dssim, shared);
-  if (threadIdx.x == 0)
-    p.dssim[(colour * p.blocks_y + blockIdx.y) * p.blocks_x + blockIdx.x] = total;
+  if (threadIdx.x == 0) p.dssim[p.block()] = total;
 }
 
 __global__ void __launch_bounds__(kThreads) count_measured(const LossPlan p) {
@@ -130,44 +203,30 @@ __global__ void __launch_bounds__(kThreads) count_measured(const LossPlan p) {
   if ((threadIdx.x & 31) == 0 && count) atomicAdd(p.measured, count);
 }
 
-// Derivative of the summed SSIM with respect to the compared colour, at the thread's pixels.
-__device__ void ssim_gradient(const LossPlan& p, int colour, float (&reach)[3][kReachY][kReachX],
-                              float (&rows)[3][kReachY][kWidth], float (&out)[kPixels][3]) {
-  const int x0 = blockIdx.x * kWidth, y0 = blockIdx.y * kHeight;
+// Derivative of the summed SSIM by the compared colour, in three parts, at the thread's pixels.
+__device__ __forceinline__ void ssim_gradient(const LossPlan& p, Reach (&reach)[3],
+                                              Rows (&rows)[3], const Strip& strip,
+                                              float (&out)[3][kPixels]) {
   const int64_t plane = static_cast<int64_t>(p.width) * p.height;
-  const float* maps = p.maps + colour * 3 * plane;
+  const float* maps = p.maps + blockIdx.z * 3 * plane;
+  for_each_in_reach(p, [&](bool inside, int64_t at, int row, int column) {
+#pragma unroll
+    for (int k = 0; k < 3; ++k) reach[k][row][column] = inside ? maps[k * plane + at] : 0.0f;
+  });
   __syncthreads();
-  for (int i = threadIdx.x; i < kReachX * kReachY; i += kThreads) {
-    const int rx = i % kReachX, ry = i / kReachX;
-    const int x = x0 - kWindowRadius + rx, y = y0 - kWindowRadius + ry;
-    const bool inside = x >= 0 && x < p.width && y >= 0 && y < p.height;
-    const int64_t at = static_cast<int64_t>(y) * p.width + x;
+  for (int i = threadIdx.x; i < kReachY * kWidth / kQuad; i += kThreads) {
+    const int row = i / (kWidth / kQuad), column = i % (kWidth / kQuad) * kQuad;
 #pragma unroll
-    for (int k = 0; k < 3; ++k) reach[k][ry][rx] = inside ? maps[k * plane + at] : 0.0f;
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < kWidth * kReachY; i += kThreads) {
-    const int x = i % kWidth, y = i / kWidth;
-    float m[3] = {};
-#pragma unroll
-    for (int k = 0; k < kWindow; ++k)
-#pragma unroll
-      for (int which = 0; which < 3; ++which) m[which] += weight(k) * reach[which][y][x + k];
-#pragma unroll
-    for (int which = 0; which < 3; ++which) rows[which][y][x] = m[which];
+    for (int k = 0; k < 3; ++k) {
+      float v[kQuadReach], quad[kQuad];
+      load_quad(&reach[k][row][column], v);
+      convolve_quad(v, quad);
+      store_quad(&rows[k][row][column], quad);
+    }
   }
   __syncthreads();
 #pragma unroll
-  for (int j = 0; j < kPixels; ++j) {
-    const int tx = threadIdx.x % kWidth, ty = threadIdx.x / kWidth + j * (kThreads / kWidth);
-#pragma unroll
-    for (int which = 0; which < 3; ++which) out[j][which] = 0;
-#pragma unroll
-    for (int k = 0; k < kWindow; ++k)
-#pragma unroll
-      for (int which = 0; which < 3; ++which)
-        out[j][which] += weight(k) * rows[which][ty + k][tx];
-  }
+  for (int k = 0; k < 3; ++k) convolve_column(rows[k], strip, out[k]);
 }
 
 // Writes the gradient of a pixel's depth and silhouette and adds to the sums.
@@ -194,55 +253,59 @@ __device__ __forceinline__ void depth_gradient(const LossPlan& p, const float* r
 template <bool kWithSsim>
 __global__ void __launch_bounds__(kThreads)
     loss_gradient(const LossPlan p, const float* __restrict__ rendered, const LossOutputs outputs) {
-  constexpr int kReach = kWithSsim ? kReachY : 1;
-  __shared__ float reach[3][kReach][kReachX];
-  __shared__ float rows[3][kReach][kWidth];
   __shared__ double shared[kThreads / 32];
   if (p.stop && *p.stop) return;
   const LossTarget target = *p.target;
+  const int colour = blockIdx.z;
   const int64_t plane = static_cast<int64_t>(p.width) * p.height;
   const double values = kColours * static_cast<double>(plane);
   const float l1_scale = static_cast<float>((1 - p.weights.ssim) / values);
   const float ssim_scale = static_cast<float>(-p.weights.ssim / values);
-  LossSums sums;
-  float error[kPixels] = {};
-  for (int colour = 0; colour < kColours; ++colour) {
-    float maps[kPixels][3];
-    if constexpr (kWithSsim) ssim_gradient(p, colour, reach, rows, maps);
-#pragma unroll
-    for (int j = 0; j < kPixels; ++j) {
-      const int x = blockIdx.x * kWidth + threadIdx.x % kWidth;
-      const int y = blockIdx.y * kHeight + threadIdx.x / kWidth + j * (kThreads / kWidth);
-      if (x >= p.width || y >= p.height) continue;
-      const int64_t at = colour * plane + static_cast<int64_t>(y) * p.width + x;
-      const float c = rendered[at], b = load_colour(target, at);
-      const float a = c * target.gain + target.bias, residual = a - b;
-      float g = l1_scale * sign(residual);
-      if constexpr (kWithSsim)
-        g += ssim_scale * (maps[j][0] + 2.0f * ((a + b) * maps[j][1] + residual * maps[j][2]));
-      sums.l1 += fabsf(residual);
-      sums.grad_gain += g * c;
-      sums.grad_bias += g;
-      error[j] += fabsf(residual) * (1.0f / kColours);
-      outputs.gradient[at] = target.gain * g;
-    }
+  const Strip strip(p);
+  float maps[3][kPixels];
+  if constexpr (kWithSsim) {
+    __shared__ alignas(16) Reach reach[3];
+    __shared__ alignas(16) Rows rows[3];
+    ssim_gradient(p, reach, rows, strip, maps);
   }
+  LossSums sums;
 #pragma unroll
   for (int j = 0; j < kPixels; ++j) {
-    const int x = blockIdx.x * kWidth + threadIdx.x % kWidth;
-    const int y = blockIdx.y * kHeight + threadIdx.x / kWidth + j * (kThreads / kWidth);
-    if (x >= p.width || y >= p.height) continue;
-    const int64_t at = static_cast<int64_t>(y) * p.width + x;
-    if (outputs.error) outputs.error[at] = error[j];
-    depth_gradient(p, rendered, target.depth[at], outputs, at, sums);
+    if (j >= strip.count) break;
+    const int64_t pixel = static_cast<int64_t>(strip.y + j) * p.width + strip.x;
+    const int64_t at = colour * plane + pixel;
+    const float c = rendered[at], b = load_colour(target, at);
+    const float a = c * target.gain + target.bias, residual = a - b;
+    float g = l1_scale * sign(residual);
+    if constexpr (kWithSsim)
+      g += ssim_scale * (maps[0][j] + 2.0f * ((a + b) * maps[1][j] + residual * maps[2][j]));
+    sums.l1 += fabsf(residual);
+    sums.grad_gain += g * c;
+    sums.grad_bias += g;
+    outputs.gradient[at] = target.gain * g;
+    if (colour == 0) depth_gradient(p, rendered, target.depth[pixel], outputs, pixel, sums);
   }
   LossSums total;
   total.l1 = block_sum(sums.l1, shared);
-  total.depth = block_sum(sums.depth, shared);
-  total.silhouette = block_sum(sums.silhouette, shared);
   total.grad_gain = block_sum(sums.grad_gain, shared);
   total.grad_bias = block_sum(sums.grad_bias, shared);
-  if (threadIdx.x == 0) p.sums[blockIdx.y * p.blocks_x + blockIdx.x] = total;
+  if (colour == 0) {
+    total.depth = block_sum(sums.depth, shared);
+    total.silhouette = block_sum(sums.silhouette, shared);
+  }
+  if (threadIdx.x == 0) p.sums[p.block()] = total;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    map_colour_error(const LossPlan p, const float* __restrict__ rendered, float* error) {
+  const LossTarget target = *p.target;
+  const int64_t plane = static_cast<int64_t>(p.width) * p.height;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= plane) return;
+  float sum = 0;
+  for (int64_t at = i; at < kColours * plane; at += plane)
+    sum += fabsf(rendered[at] * target.gain + target.bias - load_colour(target, at));
+  error[i] = sum * (1.0f / kColours);
 }
 
 __global__ void __launch_bounds__(kThreads) add_up_loss(const LossPlan p, LossValue* value) {
@@ -271,7 +334,7 @@ LossPlan CudaImageLoss::prepare(int width, int height, const LossWeights& weight
   p.blocks_y = (height + kHeight - 1) / kHeight;
   if (weights.ssim != 0) maps_.reserve(size_t{9} * width * height);
   dssim_.reserve(size_t{kColours} * p.blocks());
-  sums_.reserve(p.blocks());
+  sums_.reserve(size_t{kColours} * p.blocks());
   measured_.reserve_zeroed(1, stream);
   p.maps = maps_.get();
   p.dssim = dssim_.get();
@@ -297,9 +360,9 @@ LossValue CudaImageLoss::evaluate(const LossImages& images, double gain, double 
 
 void launch_loss(const LossPlan& p, const float* rendered, const LossOutputs& outputs,
                  cudaStream_t stream) {
-  const dim3 grid(p.blocks_x, p.blocks_y, 1), colours(p.blocks_x, p.blocks_y, kColours);
+  const dim3 grid(p.blocks_x, p.blocks_y, kColours);
   if (p.weights.ssim != 0) {
-    map_ssim_derivatives<<<colours, kThreads, 0, stream>>>(p, rendered);
+    map_ssim_derivatives<<<grid, kThreads, 0, stream>>>(p, rendered);
     GSSLAM_LAUNCHED(map_ssim_derivatives);
     loss_gradient<true><<<grid, kThreads, 0, stream>>>(p, rendered, outputs);
   } else {
@@ -308,6 +371,10 @@ void launch_loss(const LossPlan& p, const float* rendered, const LossOutputs& ou
     loss_gradient<false><<<grid, kThreads, 0, stream>>>(p, rendered, outputs);
   }
   GSSLAM_LAUNCHED(loss_gradient);
+  if (!outputs.error) return;
+  const unsigned blocks = blocks_for(static_cast<size_t>(p.width) * p.height, kThreads);
+  map_colour_error<<<blocks, kThreads, 0, stream>>>(p, rendered, outputs.error);
+  GSSLAM_LAUNCHED(map_colour_error);
 }
 
 void launch_loss_value(const LossPlan& plan, LossValue* value, cudaStream_t stream) {

@@ -23,12 +23,17 @@ struct LossPlan {
   int width, height;
   LossWeights weights;
   float* maps;           // (3 colours, 3, height, width), see cpu_loss_band.h
-  double* dssim;         // by block of the SSIM kernel
-  LossSums* sums;        // by block of the gradient kernel
+  double* dssim;         // by colour and block
+  LossSums* sums;        // by colour and block; those of depth with the first colour
   uint32_t* measured;    // pixels of the depth image; 0 between passes
   int blocks_x, blocks_y;
 
-  int blocks() const { return blocks_x * blocks_y; }
+  int blocks() const { return blocks_x * blocks_y; }  // of each colour
+#ifdef __CUDACC__
+  __device__ int block() const {  // the one that runs
+    return (blockIdx.z * blocks_y + blockIdx.y) * blocks_x + blockIdx.x;
+  }
+#endif
 };
 
 class CudaImageLoss {

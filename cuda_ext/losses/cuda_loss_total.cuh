@@ -6,11 +6,13 @@
 
 namespace gsslam {
 
-// Known to thread 0. Must be called by all threads of the only block; clears the count of measured
+// Known to all threads. Must be called by all threads of the only block; clears the count of measured
 // pixels for the next pass.
 __device__ __forceinline__ LossValue total_loss(const LossPlan& p) {
-  __shared__ double shared[32];
-  const int blocks = p.blocks_x * p.blocks_y;
+  constexpr int kParts = 6;
+  __shared__ double shared[32][kParts];
+  __shared__ double parts[kParts];
+  const int blocks = kColours * p.blocks_x * p.blocks_y;
   LossSums sums;
   double dssim = 0;
   for (int i = threadIdx.x; i < blocks; i += blockDim.x) {
@@ -22,17 +24,22 @@ __device__ __forceinline__ LossValue total_loss(const LossPlan& p) {
     sums.grad_bias += part.grad_bias;
   }
   if (p.weights.ssim != 0)
-    for (int i = threadIdx.x; i < kColours * blocks; i += blockDim.x) dssim += p.dssim[i];
+    for (int i = threadIdx.x; i < blocks; i += blockDim.x) dssim += p.dssim[i];
   const double pixels = static_cast<double>(p.width) * p.height, values = kColours * pixels;
+  const double part = block_sums<kParts>(
+      {sums.l1, sums.depth, sums.silhouette, sums.grad_gain, sums.grad_bias, dssim}, shared);
+  if (threadIdx.x < kParts) parts[threadIdx.x] = part;
+  __syncthreads();
   LossValue value;
-  value.l1 = block_sum(sums.l1, shared) / values;
-  value.depth = block_sum(sums.depth, shared) / pixels;
-  value.silhouette = block_sum(sums.silhouette, shared) / max(*p.measured, 1u);
-  value.grad_gain = block_sum(sums.grad_gain, shared);
-  value.grad_bias = block_sum(sums.grad_bias, shared);
-  value.dssim = block_sum(dssim, shared) / values;
+  value.l1 = parts[0] / values;
+  value.depth = parts[1] / pixels;
+  value.silhouette = parts[2] / max(*p.measured, 1u);
+  value.grad_gain = parts[3];
+  value.grad_bias = parts[4];
+  value.dssim = parts[5] / values;
   value.total = (1 - p.weights.ssim) * value.l1 + p.weights.ssim * value.dssim +
                 p.weights.depth * value.depth + p.weights.silhouette * value.silhouette;
+  __syncthreads();
   if (threadIdx.x == 0) *p.measured = 0;
   return value;
 }

@@ -97,8 +97,10 @@ __global__ void __launch_bounds__(kFinishThreads)
   __shared__ double pose[kPoseSums];
   if (p.raster.state->overflow) return;
   const LossValue value = total_loss(p.loss);
+  const uint32_t step = p.state->step;
+  const MappingTask task = p.tasks[step];
   const int blocks = (p.raster.state->count + kGatherThreads - 1) / kGatherThreads;
-  if (threadIdx.x < kGroups * kPoseSums) {
+  if (task.refine && threadIdx.x < kGroups * kPoseSums) {
     const int k = threadIdx.x % kPoseSums, group = threadIdx.x / kPoseSums;
     double sum = 0;
 #pragma unroll 4
@@ -106,15 +108,13 @@ __global__ void __launch_bounds__(kFinishThreads)
     groups[group][k] = sum;
   }
   __syncthreads();
-  if (threadIdx.x < kPoseSums) {
+  if (task.refine && threadIdx.x < kPoseSums) {
     double sum = 0;
     for (int group = 0; group < kGroups; ++group) sum += groups[group][threadIdx.x];
     pose[threadIdx.x] = sum;
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
-  const uint32_t step = p.state->step;
-  const MappingTask task = p.tasks[step];
   p.losses[step] = value.total;
   if (task.refine) {
     MappingKeyframe& keyframe = p.keyframes[task.keyframe];

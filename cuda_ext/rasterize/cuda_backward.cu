@@ -1,7 +1,7 @@
 // The backward pass of the blending: each warp stores its cell's sums for each sphere in the slot
 // that only it writes.
 #include "common/cuda_check.h"
-#include "rasterize/cuda_cell.cuh"
+#include "rasterize/cuda_cell_sums.cuh"
 #include "rasterize/cuda_rasterizer.h"
 
 namespace gsslam {
@@ -69,6 +69,65 @@ __device__ __forceinline__ void clear_rest(const RasterPlan& p, const CellPixel&
   }
 }
 
+// w and G of a sphere at the lane's pixel; moves the pixel behind the sphere.
+struct PixelGradient {
+  float w, G;
+  CellContribution at;
+};
+
+template <int kFeatures>
+__device__ __forceinline__ PixelGradient pass_sphere(const RasterPlan& p, const CellPixel& c,
+                                                     const Splat& s, uint32_t index,
+                                                     BackwardPixel<kFeatures>& pixel) {
+  PixelGradient out;
+  out.at = contribution(s, c.x, c.y, pixel.transmittance);
+  out.w = out.at.alpha * pixel.transmittance;
+  float q = pixel.grad[kPlaneRed] * s.r + pixel.grad[kPlaneGreen] * s.g +
+            pixel.grad[kPlaneBlue] * s.b + pixel.grad[kPlaneDepth] * s.z +
+            pixel.grad[kPlaneSilhouette];
+  if constexpr (kFeatures > 0) {
+    const float* f = p.features + static_cast<int64_t>(index) * p.num_features;
+#pragma unroll
+    for (int d = 0; d < kFeatures; ++d)
+      if (d < p.num_features) q += pixel.feature_grads[d] * __ldg(f + d);
+  }
+  const float value = out.w * q;
+  pixel.rest -= value;
+  pixel.transmittance -= out.w;
+  const float ratio = odds(out.at.alpha);
+  out.G = out.at.free ? value - ratio * pixel.rest : 0.0f;
+  return out;
+}
+
+// Without features and statistics: the tensor cores add up.
+__global__ void __launch_bounds__(kBlendThreads)
+    blend_backward_plain(const RasterPlan p, const CudaBackward back) {
+  __shared__ CellScratch<false> scratches[kBlendWarps];
+  __shared__ CellSums::Shared shared[kBlendWarps];
+  if (p.state->overflow) return;
+  CellScratch<false>& scratch = scratches[threadIdx.x / 32];
+  const CellPixel c = cell_pixel(p);
+  if (c.begin == c.end) return;
+  BackwardPixel<0> pixel = load_pixel<0>(p, back, c);
+  const float grad[4] = {pixel.grad[kPlaneRed], pixel.grad[kPlaneGreen], pixel.grad[kPlaneBlue],
+                         pixel.grad[kPlaneDepth]};
+  CellSums sums(shared[threadIdx.x / 32], c, grad, back.sums);
+  const uint32_t position = walk_cell(
+      p, c, scratch,
+      [&](int buffer, int k) {
+        const Splat s = scratch.splats[buffer][k];
+        const uint32_t slot = scratch.ids[buffer][k].y;
+        const PixelGradient g = pass_sphere<0>(p, c, s, 0, pixel);
+        if (__any_sync(kFullWarp, g.w > 0))
+          sums.add(s, slot, g.w, g.G);
+        else if ((threadIdx.x & 31) < kSums)
+          back.sums[static_cast<uint64_t>(slot) * kSums + (threadIdx.x & 31)] = 0;
+      },
+      [&] { return pixel.transmittance >= kMinTransmittance; });
+  sums.flush();
+  clear_rest(p, c, back.sums, kSums, position);
+}
+
 template <int kFeatures, bool kWithStatistics>
 __global__ void __launch_bounds__(kBlendThreads)
     blend_backward(const RasterPlan p, const CudaBackward back) {
@@ -86,21 +145,7 @@ __global__ void __launch_bounds__(kBlendThreads)
       [&](int buffer, int k) {
         const Splat s = scratch.splats[buffer][k];
         const uint2 id = scratch.ids[buffer][k];
-        const CellContribution v = contribution(s, c.x, c.y, pixel.transmittance);
-        const float w = v.alpha * pixel.transmittance;
-        float q = pixel.grad[kPlaneRed] * s.r + pixel.grad[kPlaneGreen] * s.g +
-                  pixel.grad[kPlaneBlue] * s.b + pixel.grad[kPlaneDepth] * s.z +
-                  pixel.grad[kPlaneSilhouette];
-        if constexpr (kFeatures > 0) {
-          const float* f = p.features + static_cast<int64_t>(id.x) * p.num_features;
-#pragma unroll
-          for (int d = 0; d < kFeatures; ++d)
-            if (d < p.num_features) q += pixel.feature_grads[d] * __ldg(f + d);
-        }
-        pixel.rest -= w * q;
-        pixel.transmittance -= w;
-        const float ratio = __fdividef(v.alpha, 1.0f - v.alpha);
-        const float G = v.free ? w * q - ratio * pixel.rest : 0.0f;
+        const auto [w, G, v] = pass_sphere<kFeatures>(p, c, s, id.x, pixel);
         float sums[kSums];
         sums[kSumRed] = w * pixel.grad[kPlaneRed];
         sums[kSumGreen] = w * pixel.grad[kPlaneGreen];
@@ -132,17 +177,27 @@ __global__ void __launch_bounds__(kBlendThreads)
 
 template <int kFeatures>
 void launch(const RasterPlan& plan, const CudaBackward& back, cudaStream_t stream) {
-  const unsigned blocks = 2 * plan.tiles();
+  const unsigned blocks = kBlocksOfTile * plan.tiles();
   if (back.error)
     blend_backward<kFeatures, true><<<blocks, kBlendThreads, 0, stream>>>(plan, back);
   else
     blend_backward<kFeatures, false><<<blocks, kBlendThreads, 0, stream>>>(plan, back);
 }
 
+// TF32 came with compute capability 8.
+bool has_tensor_cores() {
+  int device = 0, major = 0;
+  GSSLAM_CUDA(cudaGetDevice(&device));
+  GSSLAM_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major >= 8;
+}
+
 }  // namespace
 
 void launch_backward(const RasterPlan& plan, const CudaBackward& back, cudaStream_t stream) {
-  if (plan.num_features == 0)
+  if (plan.num_features == 0 && !back.error && has_tensor_cores())
+    blend_backward_plain<<<kBlocksOfTile * plan.tiles(), kBlendThreads, 0, stream>>>(plan, back);
+  else if (plan.num_features == 0)
     launch<0>(plan, back, stream);
   else if (plan.num_features <= 16)
     launch<16>(plan, back, stream);

@@ -65,25 +65,37 @@ struct Owner {
   uint32_t index, first_cell, depth_bits;
 };
 
-// Calls visit(owner, tile, cells, cells of the owner before) for every tile that each lane's circle
-// reaches; a lane without one passes active = false. All lanes of the warp must call it. Returns the
-// number of cells of the lane's own circle.
+// Counts the lanes' tiles, with one atomic for each tile that occurs in the warp: neighbouring
+// spheres tend to reach the same ones. Returns where each lane comes; lanes without a hit take no
+// part, but must call it.
+__device__ __forceinline__ uint32_t count_tiles(uint32_t* tile_next, bool hit, int tile) {
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  const unsigned same = __match_any_sync(kFullWarp, hit ? tile : -1 - lane);
+  const int leader = __ffs(same) - 1;
+  uint32_t first = 0;
+  if (hit && lane == leader) first = atomicAdd(&tile_next[tile * kCounterStride], __popc(same));
+  return __shfl_sync(kFullWarp, first, leader) + __popc(same & ((1u << lane) - 1));
+}
+
+// Calls visit(owner, hit, tile, cells, cells of the owner before), in all lanes at once, for every
+// tile that each lane's circle reaches; a lane without one passes active = false. All lanes of the
+// warp must call it. Returns the number of cells of the lane's own circle.
 template <typename Visit>
 __device__ __forceinline__ uint32_t visit_tiles(const RasterPlan& p, bool active, const Circle& own,
                                                 const Owner& owner, Visit visit) {
   TileRange range{};
   if (active) range = tile_range(own, p);
   uint32_t cells = 0;
-  if (range.tiles <= kTilesAlone) {
-    int x = range.x0, y = range.y0;
-    for (int t = 0; t < range.tiles; ++t) {
-      const uint32_t bits = reached_cells(own, x, y, p.width, p.height);
-      if (bits) visit(owner, y * p.tiles_x + x, bits, cells);
-      cells += __popc(bits);
-      if (++x == range.x0 + range.columns) {
-        x = range.x0;
-        ++y;
-      }
+  const int alone = range.tiles <= kTilesAlone ? range.tiles : 0;
+  const int most = warp_max(alone);
+  int x = range.x0, y = range.y0;
+  for (int t = 0; t < most; ++t) {
+    const uint32_t bits = t < alone ? reached_cells(own, x, y, p.width, p.height) : 0;
+    visit(owner, bits != 0, y * p.tiles_x + x, bits, cells);
+    cells += __popc(bits);
+    if (++x == range.x0 + range.columns) {
+      x = range.x0;
+      ++y;
     }
   }
   const unsigned lane = threadIdx.x & 31;
@@ -106,7 +118,7 @@ __device__ __forceinline__ uint32_t visit_tiles(const RasterPlan& p, bool active
       const uint32_t bits = t < tiles ? reached_cells(c, x, y, p.width, p.height) : 0;
       uint32_t total;
       const uint32_t mine = before + warp_exclusive_sum(__popc(bits), total);
-      if (bits) visit(theirs, y * p.tiles_x + x, bits, mine);
+      visit(theirs, bits != 0, y * p.tiles_x + x, bits, mine);
       before += total;
     }
     if (lane == static_cast<unsigned>(from)) cells = before;
@@ -145,9 +157,10 @@ __global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan 
     circle.radius2 = radius * radius;
   }
   const uint32_t cells =
-      visit_tiles(p, active, circle, Owner{}, [&](const Owner&, int tile, uint32_t, uint32_t) {
-        atomicAdd(&p.tile_next[tile * kCounterStride], 1u);
-      });
+      visit_tiles(p, active, circle, Owner{},
+                  [&](const Owner&, bool hit, int tile, uint32_t, uint32_t) {
+                    count_tiles(p.tile_next, hit, tile);
+                  });
   if (i < count) p.cell_counts[i] = cells;
   if (cells) {
     splat.opacity = log2f(splat.opacity);
@@ -290,8 +303,9 @@ __global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
     owner.depth_bits = __float_as_uint(splat.z);
   }
   visit_tiles(p, cells > 0, circle, owner,
-              [&](const Owner& o, int tile, uint32_t bits, uint32_t before) {
-                const uint32_t at = atomicAdd(&p.tile_next[tile * kCounterStride], 1u);
+              [&](const Owner& o, bool hit, int tile, uint32_t bits, uint32_t before) {
+                const uint32_t at = count_tiles(p.tile_next, hit, tile);
+                if (!hit) return;
                 const uint32_t cell = o.first_cell + before;
                 // Positive floats sort like their bits, and cells like the spheres' indices.
                 p.keys[at] = static_cast<uint64_t>(o.depth_bits) << 32 | cell;

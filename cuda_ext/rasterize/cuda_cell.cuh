@@ -24,7 +24,7 @@ struct CellScratch<true> {
   uint2 ids[2][32];
 };
 
-// The cell of a warp and the pixel of a lane. Blocks take the two halves of each tile, longest list
+// The cell of a warp and the pixel of a lane. Blocks take the quarters of each tile, longest list
 // first.
 struct CellPixel {
   uint32_t begin, end;  // of the tile's list
@@ -36,11 +36,11 @@ struct CellPixel {
 
 __device__ __forceinline__ CellPixel cell_pixel(const RasterPlan& p) {
   CellPixel c;
-  const int tile = static_cast<int>(p.tile_order[blockIdx.x / 2]);
+  const int tile = static_cast<int>(p.tile_order[blockIdx.x / kBlocksOfTile]);
   const int lane = threadIdx.x & 31;
   c.begin = p.tile_start[tile];
   c.end = p.tile_start[tile + 1];
-  c.cell = (blockIdx.x & 1) * kBlendWarps + threadIdx.x / 32;
+  c.cell = blockIdx.x % kBlocksOfTile * kBlendWarps + threadIdx.x / 32;
   const int x = tile % p.tiles_x * kTile + c.cell % 2 * kCellWidth + lane % kCellWidth;
   const int y = tile / p.tiles_x * kTile + c.cell / 2 * kCellHeight + lane / kCellWidth;
   c.x = x + 0.5f;
@@ -117,6 +117,13 @@ __device__ __forceinline__ float exp2_approximate(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
+}
+
+// alpha / (1 - alpha) of a clamped alpha.
+__device__ __forceinline__ float odds(float alpha) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(1.0f - alpha));
+  return alpha * inverse;
 }
 
 __device__ __forceinline__ CellContribution contribution(const Splat& s, float x, float y,

@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kBlendThreads)
 }  // namespace
 
 void launch_forward(const RasterPlan& plan, float* image, cudaStream_t stream) {
-  const unsigned blocks = 2 * plan.tiles();
+  const unsigned blocks = kBlocksOfTile * plan.tiles();
   if (plan.num_features == 0) {
     blend_forward<0><<<blocks, kBlendThreads, 0, stream>>>(plan, image, 0);
   } else if (plan.num_features <= 16) {

@@ -16,7 +16,8 @@ namespace gsslam {
 
 inline constexpr int kCellWidth = 8, kCellHeight = 4;
 inline constexpr int kTileCells = 8;              // two columns, four rows
-inline constexpr int kBlendWarps = 4;             // a block blends half a tile
+inline constexpr int kBlendWarps = 2;             // a block blends a quarter of a tile
+inline constexpr int kBlocksOfTile = kTileCells / kBlendWarps;
 inline constexpr int kBlendThreads = 32 * kBlendWarps;
 inline constexpr int kBinThreads = 256;
 inline constexpr int kGatherThreads = 128;

@@ -1,14 +1,15 @@
 // Sorts the list of each tile by its unique keys: a merge sort by one block, in shared memory as far
-// as it reaches. Unique keys make the order the same however the list was filled.
+// as it reaches. Unique keys make the order the same however the list was filled. Short and long
+// lists have a kernel each, as long ones need so much shared memory that few blocks would run.
 #include "common/cuda_check.h"
 #include "rasterize/cuda_rasterizer.h"
 
 namespace gsslam {
 namespace {
 
-constexpr int kSortThreads = 256;
-constexpr int kMostItems = 16;  // keys of a thread
-constexpr uint32_t kChunk = kSortThreads * kMostItems;
+constexpr int kShortThreads = 128, kShortItems = 8;  // threads of a block, most keys of a thread
+constexpr int kLongThreads = 512, kLongItems = 16;
+constexpr uint32_t kShort = kShortThreads * kShortItems, kChunk = kLongThreads * kLongItems;
 constexpr uint64_t kLast = ~uint64_t{0};  // sorts behind every key
 
 __device__ __forceinline__ void order(uint64_t& a, uint64_t& b) {
@@ -48,21 +49,21 @@ __device__ __forceinline__ uint32_t merge_path(const uint64_t* a, uint32_t size_
   return low;
 }
 
-// Sorts up to kSortThreads x kItems keys into `shared`.
-template <int kItems>
+// Sorts up to kThreads x kItems keys into `shared`.
+template <int kThreads, int kItems>
 __device__ __forceinline__ void sort_in_block(const uint64_t* keys, uint32_t count,
                                               uint64_t* shared) {
   uint64_t key[kItems];
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    const uint32_t at = i * kSortThreads + threadIdx.x;  // any share of the keys will do
+    const uint32_t at = i * kThreads + threadIdx.x;  // any share of the keys will do
     key[i] = at < count ? keys[at] : kLast;
   }
   sort_own(key);
   const uint32_t first = threadIdx.x * kItems;
 #pragma unroll
   for (int i = 0; i < kItems; ++i) shared[first + i] = key[i];
-  for (uint32_t width = kItems; width < kSortThreads * kItems; width *= 2) {
+  for (uint32_t width = kItems; width < kThreads * kItems; width *= 2) {
     __syncthreads();
     const uint32_t pair = first & ~(2 * width - 1), diagonal = first - pair;
     const uint64_t *a = shared + pair, *b = a + width;
@@ -86,21 +87,22 @@ __device__ __forceinline__ void sort_in_block(const uint64_t* keys, uint32_t cou
   __syncthreads();
 }
 
+// The same for up to kThreads x kMost keys, with as few as do for each thread.
+template <int kThreads, int kMost, int kItems = 2>
 __device__ __forceinline__ void sort_chunk(const uint64_t* keys, uint32_t count, uint64_t* shared) {
-  if (count <= 2 * kSortThreads)
-    sort_in_block<2>(keys, count, shared);
-  else if (count <= 4 * kSortThreads)
-    sort_in_block<4>(keys, count, shared);
-  else if (count <= 8 * kSortThreads)
-    sort_in_block<8>(keys, count, shared);
-  else
-    sort_in_block<kMostItems>(keys, count, shared);
+  if constexpr (kItems < kMost) {
+    if (count > kThreads * kItems) {
+      sort_chunk<kThreads, kMost, 2 * kItems>(keys, count, shared);
+      return;
+    }
+  }
+  sort_in_block<kThreads, kItems>(keys, count, shared);
 }
 
 // Merges runs of `width` keys into runs of twice the width, in global memory.
 __device__ void merge_runs(const uint64_t* from, uint64_t* to, uint32_t count, uint32_t width) {
-  constexpr uint32_t kPart = kMostItems;
-  for (uint32_t first = threadIdx.x * kPart; first < count; first += kSortThreads * kPart) {
+  constexpr uint32_t kPart = 16;
+  for (uint32_t first = threadIdx.x * kPart; first < count; first += kLongThreads * kPart) {
     const uint32_t pair = first / (2 * width) * (2 * width), diagonal = first - pair;
     const uint32_t size_a = min(width, count - pair);
     const uint32_t size_b = min(width, count - pair - size_a);
@@ -113,21 +115,35 @@ __device__ void merge_runs(const uint64_t* from, uint64_t* to, uint32_t count, u
   }
 }
 
-__global__ void __launch_bounds__(kSortThreads) sort_tiles(const RasterPlan p) {
-  __shared__ uint64_t shared[kChunk];
+__device__ __forceinline__ void store_entry(const RasterPlan& p, TileEntry* entry, uint64_t key) {
+  const uint32_t cell = static_cast<uint32_t>(key);
+  *entry = {p.cell_words[cell], cell};
+}
+
+__global__ void __launch_bounds__(kShortThreads) sort_short_lists(const RasterPlan p) {
+  __shared__ uint64_t shared[kShort];
   if (p.state->keeps_lists()) return;
   const uint32_t tile = p.tile_order[blockIdx.x];
   const uint32_t start = p.tile_start[tile], count = p.tile_start[tile + 1] - start;
   if (threadIdx.x == 0) p.tile_next[tile * kCounterStride] = 0;  // ready for the next pass
-  uint64_t* keys = p.keys + start;
+  if (count == 0 || count > kShort) return;
+  sort_chunk<kShortThreads, kShortItems>(p.keys + start, count, shared);
+  for (uint32_t i = threadIdx.x; i < count; i += kShortThreads)
+    store_entry(p, p.entries + start + i, shared[i]);
+}
+
+__global__ void __launch_bounds__(kLongThreads) sort_long_lists(const RasterPlan p) {
+  extern __shared__ uint64_t shared[];  // kChunk
+  if (p.state->keeps_lists()) return;
+  const uint32_t tile = p.tile_order[blockIdx.x];
+  const uint32_t start = p.tile_start[tile], count = p.tile_start[tile + 1] - start;
+  if (count <= kShort) return;
+  uint64_t* const keys = p.keys + start;
   TileEntry* const entries = p.entries + start;
   if (count <= kChunk) {
-    if (count == 0) return;
-    sort_chunk(keys, count, shared);
-    for (uint32_t i = threadIdx.x; i < count; i += kSortThreads) {
-      const uint32_t cell = static_cast<uint32_t>(shared[i]);
-      entries[i] = {p.cell_words[cell], cell};
-    }
+    sort_chunk<kLongThreads, kLongItems>(keys, count, shared);
+    for (uint32_t i = threadIdx.x; i < count; i += kLongThreads)
+      store_entry(p, entries + i, shared[i]);
     return;
   }
   static_assert(sizeof(TileEntry) == sizeof(uint64_t));
@@ -135,8 +151,8 @@ __global__ void __launch_bounds__(kSortThreads) sort_tiles(const RasterPlan p) {
   uint64_t* to = reinterpret_cast<uint64_t*>(entries);  // until the end, room for keys
   for (uint32_t base = 0; base < count; base += kChunk) {
     const uint32_t size = min(kChunk, count - base);
-    sort_chunk(from + base, size, shared);
-    for (uint32_t i = threadIdx.x; i < size; i += kSortThreads) from[base + i] = shared[i];
+    sort_chunk<kLongThreads, kLongItems>(from + base, size, shared);
+    for (uint32_t i = threadIdx.x; i < size; i += kLongThreads) from[base + i] = shared[i];
     __syncthreads();
   }
   for (uint32_t width = kChunk; width < count; width *= 2) {
@@ -146,17 +162,21 @@ __global__ void __launch_bounds__(kSortThreads) sort_tiles(const RasterPlan p) {
     from = to;
     to = other;
   }
-  for (uint32_t i = threadIdx.x; i < count; i += kSortThreads) {
-    const uint32_t cell = static_cast<uint32_t>(from[i]);
-    entries[i] = {p.cell_words[cell], cell};
-  }
+  for (uint32_t i = threadIdx.x; i < count; i += kLongThreads)
+    store_entry(p, entries + i, from[i]);
 }
 
 }  // namespace
 
 void launch_sort(const RasterPlan& plan, cudaStream_t stream) {
-  sort_tiles<<<plan.tiles(), kSortThreads, 0, stream>>>(plan);
-  GSSLAM_LAUNCHED(sort_tiles);
+  constexpr int kBytes = kChunk * sizeof(uint64_t);
+  // More than 48 KB have to be asked for, on every device.
+  GSSLAM_CUDA(cudaFuncSetAttribute(sort_long_lists, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   kBytes));
+  sort_long_lists<<<plan.tiles(), kLongThreads, kBytes, stream>>>(plan);
+  GSSLAM_LAUNCHED(sort_long_lists);
+  sort_short_lists<<<plan.tiles(), kShortThreads, 0, stream>>>(plan);
+  GSSLAM_LAUNCHED(sort_short_lists);
 }
 
 }  // namespace gsslam

@@ -44,8 +44,9 @@ __device__ __forceinline__ Rendered render(const RasterPlan& p, const CellPixel&
         const Splat s = scratch.splats[buffer][k];
         const PoseSplat pose = scratch.poses[buffer][k];
         const CellContribution v = contribution(s, c.x, c.y, T);
+        if (!__any_sync(kFullWarp, v.alpha > 0)) return;
         const float w = v.alpha * T;
-        const float ratio = __fdividef(v.alpha, 1.0f - v.alpha);
+        const float ratio = odds(v.alpha);
         // A clamped alpha does not change with the pose.
         const float gx = v.free ? pose.a * v.dx : 0.0f, gy = v.free ? pose.b * v.dy : 0.0f;
         const float gz =
@@ -182,11 +183,12 @@ __global__ void __launch_bounds__(kBlendThreads)
   totals[warp][lane] = total.x;
   totals[warp][32 + lane] = total.y;
   __syncthreads();
+  static_assert(kTrackSums <= kBlendThreads);
   if (threadIdx.x >= kTrackSums) return;
   float sum = 0;
   for (int w = 0; w < kBlendWarps; ++w) sum += totals[w][threadIdx.x];
   // By place in the image, as blocks take the tiles in an order that may change.
-  const uint32_t place = 2 * p.tile_order[blockIdx.x / 2] + (blockIdx.x & 1);
+  const uint32_t place = kBlocksOfTile * p.tile_order[blockIdx.x / kBlocksOfTile] + blockIdx.x % kBlocksOfTile;
   plan.partials[static_cast<int64_t>(threadIdx.x) * gridDim.x + place] = sum;
 }
 
@@ -225,7 +227,7 @@ void CudaTracking::normal_equations(CudaRasterizer& rasterizer, const Observatio
   rasterizer.prepare({raster.parameters, raster.capacity, raster.max_count}, raster.max_count,
                      raster.width, raster.height, true, false, stream);
   launch_pose_splats(rasterizer.plan(), stream);
-  partials_.reserve(size_t{2} * raster.tiles() * kTrackSums);
+  partials_.reserve(size_t{kBlocksOfTile} * raster.tiles() * kTrackSums);
   upload(seen_.get(), seen, stream);
   const TrackingPlan plan{seen_.get(), weights, partials_.get(), sums_.get(), nullptr};
   launch_normal_equations(rasterizer.plan(), plan, stream);
@@ -244,13 +246,13 @@ void launch_pose_splats(const RasterPlan& raster, cudaStream_t stream) {
 
 void launch_normal_equations(const RasterPlan& raster, const TrackingPlan& plan,
                              cudaStream_t stream) {
-  form_normal_equations<<<2 * raster.tiles(), kBlendThreads, 0, stream>>>(raster, plan);
+  form_normal_equations<<<kBlocksOfTile * raster.tiles(), kBlendThreads, 0, stream>>>(raster, plan);
   GSSLAM_LAUNCHED(form_normal_equations);
 }
 
 void launch_sum_equations(const RasterPlan& raster, const TrackingPlan& plan,
                           cudaStream_t stream) {
-  sum_equations<<<kTrackSums, 256, 0, stream>>>(plan, 2 * raster.tiles());
+  sum_equations<<<kTrackSums, 256, 0, stream>>>(plan, kBlocksOfTile * raster.tiles());
   GSSLAM_LAUNCHED(sum_equations);
 }
 

@@ -170,7 +170,7 @@ void CudaTracker::prepare(const SphereMatrix& spheres, const std::vector<Trackin
       raster_.prepare(spheres, spheres.capacity, level.camera.width, level.camera.height, true,
                       false, stream);
       most_tiles = std::max(most_tiles, raster_.plan().tiles());
-      partials_.reserve(size_t{2} * most_tiles * kTrackSums);
+      partials_.reserve(size_t{kBlocksOfTile} * most_tiles * kTrackSums);
       if (pass == 0) continue;
       Level l{};
       l.raster = raster_.plan();
