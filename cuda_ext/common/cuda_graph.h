@@ -48,4 +48,51 @@ class CudaGraph {
   cudaGraphExec_t graph_ = nullptr;
 };
 
+// A condition that kernels of the graph being captured on a stream set, by cudaGraphSetConditional.
+inline cudaGraphConditionalHandle make_condition(cudaStream_t stream, unsigned at_launch) {
+  cudaStreamCaptureStatus status;
+  cudaGraph_t graph;
+  GSSLAM_CUDA(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph));
+  cudaGraphConditionalHandle handle;
+  GSSLAM_CUDA(
+      cudaGraphConditionalHandleCreate(&handle, graph, at_launch, cudaGraphCondAssignDefault));
+  return handle;
+}
+
+// Captures what `work` launches as a body that runs if, or while, the condition is not zero.
+template <typename Work>
+void capture_conditional(cudaStream_t stream, cudaGraphConditionalHandle handle,
+                         cudaGraphConditionalNodeType type, Work work) {
+  cudaStreamCaptureStatus status;
+  cudaGraph_t graph;
+  const cudaGraphNode_t* before;
+  const cudaGraphEdgeData* edges;
+  size_t count;
+  GSSLAM_CUDA(
+      cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, &before, &edges, &count));
+  cudaGraphNodeParams parameters{};
+  parameters.type = cudaGraphNodeTypeConditional;
+  parameters.conditional.handle = handle;
+  parameters.conditional.type = type;
+  parameters.conditional.size = 1;
+  cudaGraphNode_t node;
+  GSSLAM_CUDA(cudaGraphAddNode(&node, graph, before, edges, count, &parameters));
+  cudaStream_t inside;
+  GSSLAM_CUDA(cudaStreamCreateWithFlags(&inside, cudaStreamNonBlocking));
+  cudaGraph_t body = parameters.conditional.phGraph_out[0];
+  try {
+    GSSLAM_CUDA(cudaStreamBeginCaptureToGraph(inside, body, nullptr, nullptr, 0,
+                                              cudaStreamCaptureModeThreadLocal));
+    work(inside);
+    GSSLAM_CUDA(cudaStreamEndCapture(inside, &body));
+  } catch (...) {
+    cudaStreamEndCapture(inside, &body);
+    cudaStreamDestroy(inside);
+    throw;
+  }
+  GSSLAM_CUDA(cudaStreamDestroy(inside));
+  GSSLAM_CUDA(cudaStreamUpdateCaptureDependencies(stream, &node, nullptr, 1,
+                                                  cudaStreamSetCaptureDependencies));
+}
+
 }  // namespace gsslam

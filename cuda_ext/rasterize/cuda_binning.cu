@@ -10,6 +10,7 @@ namespace {
 // A sphere that reaches more tiles than this is handled by its whole warp.
 constexpr int kTilesAlone = 24;
 constexpr int kScanThreads = 1024;
+constexpr int kTogether = 4;  // tiles whose counters are touched at a time
 
 struct Circle {
   float mx, my, radius2;
@@ -66,19 +67,33 @@ struct Owner {
 };
 
 // Counts the lanes' tiles, with one atomic for each tile that occurs in the warp: neighbouring
-// spheres tend to reach the same ones. Returns where each lane comes; lanes without a hit take no
-// part, but must call it.
-__device__ __forceinline__ uint32_t count_tiles(uint32_t* tile_next, bool hit, int tile) {
-  const int lane = static_cast<int>(threadIdx.x & 31);
-  const unsigned same = __match_any_sync(kFullWarp, hit ? tile : -1 - lane);
-  const int leader = __ffs(same) - 1;
-  uint32_t first = 0;
-  if (hit && lane == leader) first = atomicAdd(&tile_next[tile * kCounterStride], __popc(same));
-  return __shfl_sync(kFullWarp, first, leader) + __popc(same & ((1u << lane) - 1));
-}
+// spheres tend to reach the same ones. Lanes without a hit take no part, but must call it.
+struct TileCount {
+  unsigned same;   // lanes with this lane's tile
+  uint32_t first;  // of the first of them: what the counter was
 
-// Calls visit(owner, hit, tile, cells, cells of the owner before), in all lanes at once, for every
-// tile that each lane's circle reaches; a lane without one passes active = false. All lanes of the
+  __device__ __forceinline__ TileCount(uint32_t* tile_next, bool hit, int tile) {
+    const int lane = static_cast<int>(threadIdx.x & 31);
+    same = __match_any_sync(kFullWarp, hit ? tile : -1 - lane);
+    first = 0;
+    if (hit && lane == __ffs(same) - 1)
+      first = atomicAdd(&tile_next[tile * kCounterStride], __popc(same));
+  }
+  // Where the lane comes. Kept apart, so that several atomics are on their way at a time.
+  __device__ __forceinline__ uint32_t place() const {
+    const unsigned before = (1u << (threadIdx.x & 31)) - 1;
+    return __shfl_sync(kFullWarp, first, __ffs(same) - 1) + __popc(same & before);
+  }
+};
+
+// A tile that a circle reaches, or not if `cells` is 0.
+struct Reached {
+  int tile;
+  uint32_t cells, cells_before;  // bits; number of the circle's cells in the tiles before
+};
+
+// Calls visit(owner, reached) for the tiles that each lane's circle reaches, kTogether of them at a
+// time and in all lanes at once; a lane without a circle passes active = false. All lanes of the
 // warp must call it. Returns the number of cells of the lane's own circle.
 template <typename Visit>
 __device__ __forceinline__ uint32_t visit_tiles(const RasterPlan& p, bool active, const Circle& own,
@@ -89,14 +104,19 @@ __device__ __forceinline__ uint32_t visit_tiles(const RasterPlan& p, bool active
   const int alone = range.tiles <= kTilesAlone ? range.tiles : 0;
   const int most = warp_max(alone);
   int x = range.x0, y = range.y0;
-  for (int t = 0; t < most; ++t) {
-    const uint32_t bits = t < alone ? reached_cells(own, x, y, p.width, p.height) : 0;
-    visit(owner, bits != 0, y * p.tiles_x + x, bits, cells);
-    cells += __popc(bits);
-    if (++x == range.x0 + range.columns) {
-      x = range.x0;
-      ++y;
+  for (int t = 0; t < most; t += kTogether) {
+    Reached reached[kTogether];
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      const uint32_t bits = t + k < alone ? reached_cells(own, x, y, p.width, p.height) : 0;
+      reached[k] = {y * p.tiles_x + x, bits, cells};
+      cells += __popc(bits);
+      if (++x == range.x0 + range.columns) {
+        x = range.x0;
+        ++y;
+      }
     }
+    visit(owner, reached);
   }
   const unsigned lane = threadIdx.x & 31;
   unsigned large = __ballot_sync(kFullWarp, range.tiles > kTilesAlone);
@@ -113,13 +133,19 @@ __device__ __forceinline__ uint32_t visit_tiles(const RasterPlan& p, bool active
     const int columns = __shfl_sync(kFullWarp, range.columns, from);
     const int tiles = __shfl_sync(kFullWarp, range.tiles, from);
     uint32_t before = 0;
-    for (int base = 0; base < tiles; base += 32) {
-      const int t = base + static_cast<int>(lane), x = x0 + t % columns, y = y0 + t / columns;
-      const uint32_t bits = t < tiles ? reached_cells(c, x, y, p.width, p.height) : 0;
-      uint32_t total;
-      const uint32_t mine = before + warp_exclusive_sum(__popc(bits), total);
-      visit(theirs, bits != 0, y * p.tiles_x + x, bits, mine);
-      before += total;
+    for (int base = 0; base < tiles; base += 32 * kTogether) {
+      Reached reached[kTogether];
+#pragma unroll
+      for (int k = 0; k < kTogether; ++k) {
+        const int t = base + 32 * k + static_cast<int>(lane);
+        const int x = x0 + t % columns, y = y0 + t / columns;
+        const uint32_t bits = t < tiles ? reached_cells(c, x, y, p.width, p.height) : 0;
+        uint32_t total;
+        const uint32_t mine = before + warp_exclusive_sum(__popc(bits), total);
+        reached[k] = {y * p.tiles_x + x, bits, mine};
+        before += total;
+      }
+      visit(theirs, reached);
     }
     if (lane == static_cast<unsigned>(from)) cells = before;
   }
@@ -158,8 +184,9 @@ __global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan 
   }
   const uint32_t cells =
       visit_tiles(p, active, circle, Owner{},
-                  [&](const Owner&, bool hit, int tile, uint32_t, uint32_t) {
-                    count_tiles(p.tile_next, hit, tile);
+                  [&](const Owner&, const Reached(&reached)[kTogether]) {
+#pragma unroll
+                    for (const Reached& r : reached) TileCount(p.tile_next, r.cells, r.tile);
                   });
   if (i < count) p.cell_counts[i] = cells;
   if (cells) {
@@ -303,13 +330,21 @@ __global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
     owner.depth_bits = __float_as_uint(splat.z);
   }
   visit_tiles(p, cells > 0, circle, owner,
-              [&](const Owner& o, bool hit, int tile, uint32_t bits, uint32_t before) {
-                const uint32_t at = count_tiles(p.tile_next, hit, tile);
-                if (!hit) return;
-                const uint32_t cell = o.first_cell + before;
-                // Positive floats sort like their bits, and cells like the spheres' indices.
-                p.keys[at] = static_cast<uint64_t>(o.depth_bits) << 32 | cell;
-                p.cell_words[cell] = o.index | bits << kIndexBits;
+              [&](const Owner& o, const Reached(&reached)[kTogether]) {
+                static_assert(kTogether == 4);
+                const TileCount counts[kTogether] = {{p.tile_next, reached[0].cells != 0, reached[0].tile},
+                                                     {p.tile_next, reached[1].cells != 0, reached[1].tile},
+                                                     {p.tile_next, reached[2].cells != 0, reached[2].tile},
+                                                     {p.tile_next, reached[3].cells != 0, reached[3].tile}};
+#pragma unroll
+                for (int k = 0; k < kTogether; ++k) {
+                  const uint32_t at = counts[k].place();
+                  if (!reached[k].cells) continue;
+                  const uint32_t cell = o.first_cell + reached[k].cells_before;
+                  // Positive floats sort like their bits, and cells like the spheres' indices.
+                  p.keys[at] = static_cast<uint64_t>(o.depth_bits) << 32 | cell;
+                  p.cell_words[cell] = o.index | reached[k].cells << kIndexBits;
+                }
               });
 }
 

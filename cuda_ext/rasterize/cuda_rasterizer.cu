@@ -106,16 +106,24 @@ bool CudaRasterizer::grow(const RasterState& state) {
 int64_t CudaRasterizer::project(const SphereMatrix& spheres, const View& view,
                                 cudaStream_t stream) {
   const DeviceGuard guard(device_);
+  RasterState state;
+  do {
+    queue_project(spheres, view, stream);
+    state = download(plan_.state, stream);
+  } while (grow(state));
+  return state.visible;
+}
+
+void CudaRasterizer::queue_project(const SphereMatrix& spheres, const View& view,
+                                   cudaStream_t stream) {
+  const DeviceGuard guard(device_);
   prepare(spheres, spheres.count, view.width, view.height, pose_splats_.size() > 0, false, stream);
   RasterState state{};
   state.view = view;
   state.count = static_cast<uint32_t>(spheres.count);
   state.stale = 1;
-  do {
-    upload(plan_.state, state, stream);
-    bin(stream);
-  } while (grow(stream));
-  return download(plan_.state, stream).visible;
+  upload(plan_.state, state, stream);
+  bin(stream);
 }
 
 void CudaRasterizer::forward(float* image, cudaStream_t stream) const {

@@ -16,6 +16,8 @@ class CudaRasterizer {
   // Projects, bins and sorts the spheres, makes room where it lacks, and waits for the result: the
   // number of spheres that reach the image.
   int64_t project(const SphereMatrix& spheres, const View& view, cudaStream_t stream);
+  // The same without waiting: where there is no room, nothing is drawn until the next project.
+  void queue_project(const SphereMatrix& spheres, const View& view, cudaStream_t stream);
 
   // Writes the (5 + D, height, width) image of the projected spheres.
   void forward(float* image, cudaStream_t stream) const;

@@ -6,6 +6,32 @@
 namespace gsslam {
 namespace {
 
+// Of a captured graph; outside of one there is none to set.
+struct Condition {
+  cudaGraphConditionalHandle handle;
+  bool exists;
+
+  __device__ void set(unsigned value) const {
+    if (exists) cudaGraphSetConditional(handle, value);
+  }
+};
+
+__global__ void decide_on_lists(const RasterState* raster, Condition make_lists) {
+  make_lists.set(!raster->keeps_lists());
+}
+
+void make_lists(const RasterPlan& raster, cudaStream_t stream) {
+  launch_project(raster, stream);
+  launch_scan(raster, stream);
+  launch_fill(raster, stream);
+  launch_sort(raster, stream);
+}
+
+void evaluate(const RasterPlan& raster, const TrackingPlan& equations, cudaStream_t stream) {
+  launch_normal_equations(raster, equations, stream);
+  launch_sum_equations(raster, equations, stream);
+}
+
 // Points the raster at the state under evaluation.
 __device__ void look_from(RasterState& raster, const TrackerState& state, const Pinhole& camera) {
   raster.view = view_of(camera, state.now.T_camera_world);
@@ -110,9 +136,13 @@ __device__ bool gauss_newton_step(const TrackerState& state, const TrackerOption
 
 // One iteration: judges the state that was evaluated and moves on to the next.
 __global__ void step_pose(RasterState* raster, TrackerState* state, const double* sums,
-                          const TrackingLevel* level, Pinhole camera, TrackerOptions options) {
+                          const TrackingLevel* level, Pinhole camera, TrackerOptions options,
+                          Condition go_on) {
   TrackerState& s = *state;
-  if (raster->overflow || s.stop) return;
+  if (raster->overflow || s.stop) {
+    go_on.set(0);
+    return;
+  }
   s.rebuilds += raster->stale;
   raster->stale = 0;
   ++s.iteration;
@@ -143,6 +173,7 @@ __global__ void step_pose(RasterState* raster, TrackerState* state, const double
   s.stop = s.failed || s.converged || s.iteration >= static_cast<uint32_t>(level->iterations);
   if (s.stop) {
     raster->halt = 1;
+    go_on.set(0);
     // The last step is not evaluated; it is taken unless the one before it had failed.
     if (s.failed || !(s.converged || s.now_is_best)) s.now = s.best;
     return;
@@ -183,36 +214,52 @@ void CudaTracker::prepare(const SphereMatrix& spheres, const std::vector<Trackin
   }
 }
 
-void CudaTracker::evaluate(const Level& level, cudaStream_t stream) const {
-  launch_project(level.raster, stream);
-  launch_scan(level.raster, stream);
-  launch_fill(level.raster, stream);
-  launch_sort(level.raster, stream);
-  launch_normal_equations(level.raster, level.equations, stream);
-  launch_sum_equations(level.raster, level.equations, stream);
+void CudaTracker::launch_iterations(size_t i, bool captured, cudaStream_t stream) const {
+  const Level& level = levels_[i];
+  const auto iterate = [&](cudaStream_t inner, Condition go_on) {
+    launch_refresh(level.raster, inner);
+    if (captured) {
+      const cudaGraphConditionalHandle handle = make_condition(inner, 0);
+      decide_on_lists<<<1, 1, 0, inner>>>(level.raster.state, Condition{handle, true});
+      capture_conditional(inner, handle, cudaGraphCondTypeIf,
+                          [&](cudaStream_t body) { make_lists(level.raster, body); });
+    } else {
+      decide_on_lists<<<1, 1, 0, inner>>>(level.raster.state, Condition{});
+      make_lists(level.raster, inner);
+    }
+    evaluate(level.raster, level.equations, inner);
+    step_pose<<<1, 1, 0, inner>>>(level.raster.state, state_.get(), sums_.get(), images_.get() + i,
+                                  level.camera, options_, go_on);
+    GSSLAM_LAUNCHED(step_pose);
+  };
+  if (!captured) {
+    for (int iteration = 0; iteration < level.iterations; ++iteration) iterate(stream, {});
+    return;
+  }
+  const cudaGraphConditionalHandle handle = make_condition(stream, 1);
+  capture_conditional(stream, handle, cudaGraphCondTypeWhile,
+                      [&](cudaStream_t body) { iterate(body, {handle, true}); });
 }
 
-void CudaTracker::launch_frame(size_t guesses, cudaStream_t stream) const {
-  RasterState* const raster = levels_[0].raster.state;
+void CudaTracker::launch_frame(size_t guesses, bool captured, cudaStream_t stream) const {
+  const Level& coarsest = levels_[0];
+  RasterState* const raster = coarsest.raster.state;
   TrackerState* const state = state_.get();
   for (size_t guess = 0; guess < guesses; ++guess) {
     begin_guess<<<1, 1, 0, stream>>>(raster, state, guesses_.get() + guess, images_.get(),
-                                     levels_[0].camera);
-    if (guesses > 1) evaluate(levels_[0], stream);
+                                     coarsest.camera);
+    if (guesses > 1) {
+      make_lists(coarsest.raster, stream);
+      evaluate(coarsest.raster, coarsest.equations, stream);
+    }
     judge_guess<<<1, 1, 0, stream>>>(state, sums_.get(), guess == 0);
   }
   for (size_t i = 0; i < levels_.size(); ++i) {
-    const Level& level = levels_[i];
-    const TrackingLevel* const image = images_.get() + i;
-    begin_level<<<1, 1, 0, stream>>>(raster, state, image, level.camera, options_.first_damping,
-                                     i == 0);
-    for (int iteration = 0; iteration < level.iterations; ++iteration) {
-      if (iteration > 0) launch_refresh(level.raster, stream);
-      evaluate(level, stream);
-      step_pose<<<1, 1, 0, stream>>>(raster, state, sums_.get(), image, level.camera, options_);
-    }
+    begin_level<<<1, 1, 0, stream>>>(raster, state, images_.get() + i, levels_[i].camera,
+                                     options_.first_damping, i == 0);
+    GSSLAM_LAUNCHED(begin_level);
+    launch_iterations(i, captured, stream);
   }
-  GSSLAM_LAUNCHED(step_pose);
 }
 
 TrackerState CudaTracker::estimate(const SphereMatrix& spheres,
@@ -240,8 +287,8 @@ TrackerState CudaTracker::estimate(const SphereMatrix& spheres,
     if (same) {
       graph_.launch(stream);
     } else {
-      launch_frame(guesses.size(), stream);  // loads the kernels
-      graph_.capture([&](cudaStream_t capture) { launch_frame(guesses.size(), capture); });
+      launch_frame(guesses.size(), false, stream);  // loads the kernels
+      graph_.capture([&](cudaStream_t capture) { launch_frame(guesses.size(), true, capture); });
       captured_levels_ = levels_;
       captured_guesses_ = guesses.size();
     }

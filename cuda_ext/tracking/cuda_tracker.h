@@ -69,8 +69,9 @@ class CudaTracker {
   };
   void prepare(const SphereMatrix& spheres, const std::vector<TrackingLevel>& levels,
                cudaStream_t stream);
-  void launch_frame(size_t guesses, cudaStream_t stream) const;
-  void evaluate(const Level& level, cudaStream_t stream) const;
+  // With `captured`, iterations are a loop of the graph that ends when the device says so.
+  void launch_frame(size_t guesses, bool captured, cudaStream_t stream) const;
+  void launch_iterations(size_t level, bool captured, cudaStream_t stream) const;
 
   TrackerOptions options_;
   int device_;

@@ -53,10 +53,13 @@ class RasterPlan:
         camera: Camera,
         T_camera_world: NDArray[np.float64],
         low_pass: float = c.DEFAULT_LOW_PASS,
+        *,
+        wait: bool = True,
     ) -> int:
         """Project, sort and bin the first ``count`` of (8 + D, capacity) spheres.
 
-        Returns how many are visible.
+        Returns how many are visible. With ``wait`` false a GPU's work is only queued and -1 comes
+        back; should the spheres need more room than those before, nothing is drawn.
         """
         capacity = parameters.shape[-1]
         if not 0 <= count <= capacity:
@@ -65,9 +68,11 @@ class RasterPlan:
         data = self._kernels.address(parameters, "parameters", shape)
         view = native_view(camera, T_camera_world, low_pass)
         self._camera, self._spheres = camera, (parameters, count)
-        visible: int = self._native.project(
-            data, capacity, count, view, *self._kernels.stream()
-        )
+        arguments = (data, capacity, count, view, *self._kernels.stream())
+        if not wait and self._kernels.device.type == "cuda":
+            self._native.queue_project(*arguments)
+            return -1
+        visible: int = self._native.project(*arguments)
         return visible
 
     def forward(self, image: torch.Tensor) -> None:

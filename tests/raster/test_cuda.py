@@ -67,7 +67,8 @@ def test_agrees_with_the_cpu_at_full_size(n: int, features: int) -> None:
         assert error(ours[name], theirs[name].double()) < tolerance, name
     for row in range(len(spheres)):
         assert error(ours["grad"][row], theirs["grad"][row].double()) < 2e-3, f"row {row}"
-    assert torch.equal(ours["grad"], ours["plain"])
+    # The kernel without statistics adds up in another way.
+    assert error(ours["plain"], ours["grad"].double()) < 3e-6
 
 
 def test_lists_longer_than_shared_memory_are_sorted() -> None:
@@ -137,6 +138,17 @@ def test_works_on_the_current_stream() -> None:
         torch.cuda._sleep(20_000_000)
         later = spheres.to("cuda", non_blocking=True)
         assert torch.equal(rasterize_native(later, T, CAMERA, LOW_PASS), expected)
+
+
+def test_projecting_without_waiting_draws_the_same() -> None:
+    spheres = room(5000).cuda()
+    plan = RasterPlan(0, "cuda")
+    images = []
+    for wait in (True, False):
+        plan.project(spheres, 5000, VGA, np.eye(4), LOW_PASS, wait=wait)
+        images.append(torch.zeros(plan.image_shape, device="cuda"))
+        plan.forward(images[-1])
+    assert torch.equal(*images)
 
 
 def test_unusable_arguments_are_named() -> None:
