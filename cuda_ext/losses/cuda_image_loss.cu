@@ -108,20 +108,6 @@ __device__ __forceinline__ void convolve_quad(const float (&v)[kQuadReach], floa
   }
 }
 
-// The window along all rows of a block's reach.
-__device__ __forceinline__ void convolve_rows(const Reach& reach, Rows& rows, bool squares) {
-  for (int i = threadIdx.x; i < kReachY * kWidth / kQuad; i += kThreads) {
-    const int row = i / (kWidth / kQuad), column = i % (kWidth / kQuad) * kQuad;
-    float v[kQuadReach], out[kQuad];
-    load_quad(&reach[row][column], v);
-    if (squares)
-#pragma unroll
-      for (float& x : v) x *= x;
-    convolve_quad(v, out);
-    store_quad(&rows[row][column], out);
-  }
-}
-
 // The window down a column, for the thread's pixels.
 __device__ __forceinline__ void convolve_column(const Rows& rows, const Strip& strip,
                                                 float (&out)[kPixels]) {
@@ -137,10 +123,15 @@ __device__ __forceinline__ void convolve_column(const Rows& rows, const Strip& s
   }
 }
 
+__device__ __forceinline__ void square(float (&v)[kQuadReach]) {
+#pragma unroll
+  for (float& x : v) x *= x;
+}
+
 __global__ void __launch_bounds__(kThreads)
     map_ssim_derivatives(const LossPlan p, const float* __restrict__ rendered) {
   __shared__ alignas(16) Reach sum, difference;
-  __shared__ alignas(16) Rows rows[2];  // in turn: little shared memory, many blocks
+  __shared__ alignas(16) Rows rows[4];
   __shared__ double shared[kThreads / 32];
   if (p.stop && *p.stop) return;
   const LossTarget target = *p.target;
@@ -157,15 +148,28 @@ __global__ void __launch_bounds__(kThreads)
     sum[row][column] = s;
     difference[row][column] = d;
   });
+  __syncthreads();
+  for (int i = threadIdx.x; i < kReachY * kWidth / kQuad; i += kThreads) {
+    const int row = i / (kWidth / kQuad), column = i % (kWidth / kQuad) * kQuad;
+    float v[kQuadReach], out[kQuad];
+    load_quad(&sum[row][column], v);
+    convolve_quad(v, out);
+    store_quad(&rows[0][row][column], out);
+    square(v);
+    convolve_quad(v, out);
+    store_quad(&rows[1][row][column], out);
+    load_quad(&difference[row][column], v);
+    convolve_quad(v, out);
+    store_quad(&rows[2][row][column], out);
+    square(v);
+    convolve_quad(v, out);
+    store_quad(&rows[3][row][column], out);
+  }
+  __syncthreads();
   const Strip strip(p);
   float moments[4][kPixels];
-  __syncthreads();
 #pragma unroll
-  for (int which = 0; which < 4; ++which) {
-    convolve_rows(which < 2 ? sum : difference, rows[which % 2], which % 2);
-    __syncthreads();
-    convolve_column(rows[which % 2], strip, moments[which]);
-  }
+  for (int which = 0; which < 4; ++which) convolve_column(rows[which], strip, moments[which]);
   double dssim = 0;
   unsigned measured = 0;
 #pragma unroll
@@ -200,21 +204,29 @@ __global__ void __launch_bounds__(kThreads) count_measured(const LossPlan p) {
 }
 
 // Derivative of the summed SSIM by the compared colour, in three parts, at the thread's pixels.
-__device__ __forceinline__ void ssim_gradient(const LossPlan& p, Reach (&reach)[2],
-                                              Rows (&rows)[2], const Strip& strip,
+__device__ __forceinline__ void ssim_gradient(const LossPlan& p, Reach (&reach)[3],
+                                              Rows (&rows)[3], const Strip& strip,
                                               float (&out)[3][kPixels]) {
   const int64_t plane = static_cast<int64_t>(p.width) * p.height;
   const float* maps = p.maps + blockIdx.z * 3 * plane;
+  for_each_in_reach(p, [&](bool inside, int64_t at, int row, int column) {
 #pragma unroll
-  for (int k = 0; k < 3; ++k) {
-    for_each_in_reach(p, [&](bool inside, int64_t at, int row, int column) {
-      reach[k % 2][row][column] = inside ? maps[k * plane + at] : 0.0f;
-    });
-    __syncthreads();
-    convolve_rows(reach[k % 2], rows[k % 2], false);
-    __syncthreads();
-    convolve_column(rows[k % 2], strip, out[k]);
+    for (int k = 0; k < 3; ++k) reach[k][row][column] = inside ? maps[k * plane + at] : 0.0f;
+  });
+  __syncthreads();
+  for (int i = threadIdx.x; i < kReachY * kWidth / kQuad; i += kThreads) {
+    const int row = i / (kWidth / kQuad), column = i % (kWidth / kQuad) * kQuad;
+#pragma unroll
+    for (int k = 0; k < 3; ++k) {
+      float v[kQuadReach], quad[kQuad];
+      load_quad(&reach[k][row][column], v);
+      convolve_quad(v, quad);
+      store_quad(&rows[k][row][column], quad);
+    }
   }
+  __syncthreads();
+#pragma unroll
+  for (int k = 0; k < 3; ++k) convolve_column(rows[k], strip, out[k]);
 }
 
 // Writes the gradient of a pixel's depth and silhouette and adds to the sums.
@@ -252,8 +264,8 @@ __global__ void __launch_bounds__(kThreads)
   const Strip strip(p);
   float maps[3][kPixels];
   if constexpr (kWithSsim) {
-    __shared__ alignas(16) Reach reach[2];
-    __shared__ alignas(16) Rows rows[2];
+    __shared__ alignas(16) Reach reach[3];
+    __shared__ alignas(16) Rows rows[3];
     ssim_gradient(p, reach, rows, strip, maps);
   }
   LossSums sums;

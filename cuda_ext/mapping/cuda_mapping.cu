@@ -37,11 +37,15 @@ __global__ void __launch_bounds__(kGatherThreads) step_seen_spheres(const Mappin
   SphereGradient g{};
   Sphere sphere{};
   if (cells) {
+    AdamRows<8> rows;
+    rows.load(p.spheres, 0, i);
+    const Splat splat = raster.splats[i];
     const uint32_t first = raster.first_cell[i];
     float total[kSums];
     sum_slots(raster, p.back, first, cells, total);
-    sphere = SphereMatrix{raster.parameters, raster.capacity, count}.at(i);
-    g = chain_rule(raster.state->view, sphere, raster.splats[i], total);
+    sphere = {rows.parameter[kX], rows.parameter[kY], rows.parameter[kZ],
+              rows.parameter[kLogRadius], rows.parameter[kOpacityLogit]};
+    g = chain_rule(raster.state->view, sphere, splat, total);
     const float row[8] = {g.point[0],      g.point[1],        g.point[2],          g.log_radius,
                           g.opacity_logit, total[kSumRed], total[kSumRed + 1], total[kSumRed + 2]};
     bool touched = false, finite = true;
@@ -52,8 +56,7 @@ __global__ void __launch_bounds__(kGatherThreads) step_seen_spheres(const Mappin
     }
     if (touched && finite) {
       const AdamCorrection correction = count_step(p.rates, p.spheres.steps, i);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) adam_entry(p.spheres, p.rates, correction, k, i, row[k]);
+      rows.step(p.spheres, p.rates, correction, 0, i, row);
     }
   }
   store_pose_partial<kGatherThreads>(g.camera, sphere, p.pose_partials);

@@ -22,8 +22,11 @@ __global__ void __launch_bounds__(kThreads)
   const bool step = touched && finite;
   if (step) {
     const AdamCorrection correction = count_step(rates, s.steps, i);
-    for (int row = 0; row < s.rows; ++row)
-      adam_entry(s, rates, correction, row, i, s.gradient[row * s.capacity + i]);
+    for (int row = 0; row < s.rows; ++row) {
+      AdamRows<1> rows;
+      rows.load(s, row, i);
+      rows.step(s, rates, correction, row, i, {s.gradient[row * s.capacity + i]});
+    }
   }
   if (touched)
     for (int row = 0; row < s.rows; ++row) s.gradient[row * s.capacity + i] = 0;

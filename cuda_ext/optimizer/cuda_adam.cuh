@@ -20,17 +20,36 @@ __device__ __forceinline__ AdamCorrection count_step(const AdamRates& rates, int
   return {__ldg(rates.correction1 + step), __ldg(rates.correction2 + step)};
 }
 
-__device__ __forceinline__ void adam_entry(const AdamSpheres& s, const AdamRates& rates,
-                                           const AdamCorrection& correction, int row, int64_t i,
-                                           float g) {
-  const int64_t at = row * s.capacity + i;
-  const float m0 = s.first_moment[at], v0 = s.second_moment[at];
-  const float m = m0 + rates.weight1 * (g - m0);
-  const float v = v0 + rates.weight2 * (g * g - v0);
-  s.first_moment[at] = m;
-  s.second_moment[at] = v;
-  s.parameters[at] -= s.learning_rates[row] * correction.first * m /
-                      (sqrtf(v) * correction.second + rates.epsilon);
-}
+// What the optimiser keeps of kRows rows of a sphere. All loads come before the first store, so that
+// they are on their way together.
+template <int kRows>
+struct AdamRows {
+  float parameter[kRows], first[kRows], second[kRows], rate[kRows];
+
+  __device__ __forceinline__ void load(const AdamSpheres& s, int first_row, int64_t i) {
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t at = (first_row + k) * s.capacity + i;
+      parameter[k] = s.parameters[at];
+      first[k] = s.first_moment[at];
+      second[k] = s.second_moment[at];
+      rate[k] = __ldg(s.learning_rates + first_row + k);
+    }
+  }
+  __device__ __forceinline__ void step(const AdamSpheres& s, const AdamRates& rates,
+                                       const AdamCorrection& correction, int first_row, int64_t i,
+                                       const float (&g)[kRows]) const {
+#pragma unroll
+    for (int k = 0; k < kRows; ++k) {
+      const int64_t at = (first_row + k) * s.capacity + i;
+      const float m = first[k] + rates.weight1 * (g[k] - first[k]);
+      const float v = second[k] + rates.weight2 * (g[k] * g[k] - second[k]);
+      s.first_moment[at] = m;
+      s.second_moment[at] = v;
+      s.parameters[at] = parameter[k] - rate[k] * correction.first * m /
+                                            (sqrtf(v) * correction.second + rates.epsilon);
+    }
+  }
+};
 
 }  // namespace gsslam

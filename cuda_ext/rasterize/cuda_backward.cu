@@ -100,7 +100,7 @@ __device__ __forceinline__ PixelGradient pass_sphere(const RasterPlan& p, const 
 }
 
 // Without features and statistics: the tensor cores add up.
-__global__ void __launch_bounds__(kBlendThreads, 18)
+__global__ void __launch_bounds__(kBlendThreads)
     blend_backward_plain(const RasterPlan p, const CudaBackward back) {
   __shared__ CellScratch<false> scratches[kBlendWarps];
   __shared__ CellSums::Shared shared[kBlendWarps];

@@ -161,18 +161,20 @@ __device__ __forceinline__ PoseSplat pose_splat(const View& view, const Splat& s
 __global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan p) {
   __shared__ uint32_t shared[kBinThreads / 32];
   __shared__ View view;
-  if (p.state->keeps_lists()) return;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
+  // Loaded before it is known to be needed, so that latencies overlap.
+  Sphere sphere{};
+  if (i < p.max_count) sphere = SphereMatrix{p.parameters, p.capacity, p.max_count}.at(i);
   if (threadIdx.x < sizeof(View) / 4)
     reinterpret_cast<uint32_t*>(&view)[threadIdx.x] =
         reinterpret_cast<const uint32_t*>(&p.state->view)[threadIdx.x];
-  __syncthreads();
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
   const uint32_t count = p.state->count;
-  if (static_cast<int64_t>(blockIdx.x) * kBinThreads >= count) return;
+  if (p.state->keeps_lists() || static_cast<int64_t>(blockIdx.x) * kBinThreads >= count) return;
+  __syncthreads();
   Splat splat{};
   Circle circle{0, 0, -1};
   if (i < count) {
-    circle.radius2 = project_sphere(view, SphereMatrix{p.parameters, p.capacity, count}.at(i), splat);
+    circle.radius2 = project_sphere(view, sphere, splat);
     circle.mx = splat.mx;
     circle.my = splat.my;
   }
@@ -219,21 +221,26 @@ __device__ __forceinline__ bool reaches_image(const Circle& c, const RasterPlan&
 // circle that it was listed with or another has come into view. The order of the lists stays.
 __global__ void __launch_bounds__(kBinThreads) refresh_spheres(const RasterPlan p) {
   __shared__ View view;
-  if (p.state->overflow || p.state->halt || p.state->stale) return;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
+  Sphere sphere{};
+  uint32_t cells = 0;
+  if (i < p.max_count) {
+    sphere = SphereMatrix{p.parameters, p.capacity, p.max_count}.at(i);
+    cells = p.cell_counts[i];
+  }
   if (threadIdx.x < sizeof(View) / 4)
     reinterpret_cast<uint32_t*>(&view)[threadIdx.x] =
         reinterpret_cast<const uint32_t*>(&p.state->view)[threadIdx.x];
-  __syncthreads();
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
   const uint32_t count = p.state->count;
-  if (i >= count) return;
+  const bool idle = p.state->overflow || p.state->halt || p.state->stale;
+  __syncthreads();
+  if (idle || i >= count) return;
   Splat splat{};
-  const float radius2 =
-      project_sphere(view, SphereMatrix{p.parameters, p.capacity, count}.at(i), splat);
+  const float radius2 = project_sphere(view, sphere, splat);
   const Circle circle{splat.mx, splat.my, radius2};
   const bool active = radius2 >= 0 && fabsf(splat.mx) < 1e9f && fabsf(splat.my) < 1e9f;
   bool stale = false;
-  if (p.cell_counts[i] == 0) {
+  if (cells == 0) {
     stale = active && reaches_image(circle, p);
   } else if (!active) {
     p.splats[i].opacity = -INFINITY;  // not drawn
@@ -312,11 +319,18 @@ __global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) 
 
 __global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
   __shared__ uint32_t shared[kBinThreads / 32];
-  if (p.state->keeps_lists()) return;
-  const uint32_t count = p.state->count;
-  if (static_cast<int64_t>(blockIdx.x) * kBinThreads >= count) return;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
-  const uint32_t cells = i < count ? p.cell_counts[i] : 0;
+  uint32_t cells = 0;
+  Splat splat{};
+  float radius2 = 0;
+  if (i < p.max_count) {
+    cells = p.cell_counts[i];
+    splat = p.splats[i];
+    radius2 = p.radius2[i];
+  }
+  const uint32_t count = p.state->count;
+  if (p.state->keeps_lists() || static_cast<int64_t>(blockIdx.x) * kBinThreads >= count) return;
+  if (i >= count) cells = 0;
   uint32_t total;
   const uint32_t first =
       p.block_cells[blockIdx.x] + block_exclusive_sum(cells, shared, total);
@@ -325,8 +339,7 @@ __global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
   Owner owner{static_cast<uint32_t>(i), first, 0};
   if (cells) {
     p.first_cell[i] = first;
-    const Splat& splat = p.splats[i];
-    circle = {splat.mx, splat.my, p.radius2[i]};
+    circle = {splat.mx, splat.my, radius2};
     owner.depth_bits = __float_as_uint(splat.z);
   }
   visit_tiles(p, cells > 0, circle, owner,
