@@ -48,6 +48,18 @@ class CudaGraph {
   cudaGraphExec_t graph_ = nullptr;
 };
 
+// A condition as kernels set it; outside of a captured graph there is none to set.
+struct Condition {
+  cudaGraphConditionalHandle handle;
+  bool exists;
+
+#ifdef __CUDACC__
+  __device__ void set(unsigned value) const {
+    if (exists) cudaGraphSetConditional(handle, value);
+  }
+#endif
+};
+
 // A condition that kernels of the graph being captured on a stream set, by cudaGraphSetConditional.
 inline cudaGraphConditionalHandle make_condition(cudaStream_t stream, unsigned at_launch) {
   cudaStreamCaptureStatus status;

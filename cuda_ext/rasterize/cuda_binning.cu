@@ -1,4 +1,6 @@
 // Projection, and distribution to the lists of the tiles.
+#include <algorithm>
+
 #include "common/cuda_check.h"
 #include "common/cuda_memory.h"
 #include "common/reduce.cuh"
@@ -8,7 +10,7 @@ namespace gsslam {
 namespace {
 
 // A sphere that reaches more tiles than this is handled by its whole warp.
-constexpr int kTilesAlone = 24;
+constexpr int kTilesAlone = 12;
 constexpr int kScanThreads = 1024;
 constexpr int kTogether = 4;  // tiles whose counters are touched at a time
 
@@ -72,6 +74,7 @@ struct TileCount {
   unsigned same;   // lanes with this lane's tile
   uint32_t first;  // of the first of them: what the counter was
 
+  TileCount() = default;
   __device__ __forceinline__ TileCount(uint32_t* tile_next, bool hit, int tile) {
     const int lane = static_cast<int>(threadIdx.x & 31);
     same = __match_any_sync(kFullWarp, hit ? tile : -1 - lane);
@@ -92,8 +95,8 @@ struct Reached {
   uint32_t cells, cells_before;  // bits; number of the circle's cells in the tiles before
 };
 
-// Calls visit(owner, reached) for the tiles that each lane's circle reaches, kTogether of them at a
-// time and in all lanes at once; a lane without a circle passes active = false. All lanes of the
+// Calls visit(owner, reached) for the tiles that each lane's circle reaches, one or kTogether of them
+// at a time and in all lanes at once; a lane without a circle passes active = false. All lanes of the
 // warp must call it. Returns the number of cells of the lane's own circle.
 template <typename Visit>
 __device__ __forceinline__ uint32_t visit_tiles(const RasterPlan& p, bool active, const Circle& own,
@@ -133,19 +136,17 @@ __device__ __forceinline__ uint32_t visit_tiles(const RasterPlan& p, bool active
     const int columns = __shfl_sync(kFullWarp, range.columns, from);
     const int tiles = __shfl_sync(kFullWarp, range.tiles, from);
     uint32_t before = 0;
-    for (int base = 0; base < tiles; base += 32 * kTogether) {
-      Reached reached[kTogether];
-#pragma unroll
-      for (int k = 0; k < kTogether; ++k) {
-        const int t = base + 32 * k + static_cast<int>(lane);
-        const int x = x0 + t % columns, y = y0 + t / columns;
-        const uint32_t bits = t < tiles ? reached_cells(c, x, y, p.width, p.height) : 0;
-        uint32_t total;
-        const uint32_t mine = before + warp_exclusive_sum(__popc(bits), total);
-        reached[k] = {y * p.tiles_x + x, bits, mine};
-        before += total;
-      }
+    // Exact: the numbers are far smaller than a float's 24 bits can tell apart.
+    const float inverse = 1.0f / columns;
+    for (int base = 0; base < tiles; base += 32) {
+      const int t = base + static_cast<int>(lane), row = static_cast<int>((t + 0.5f) * inverse);
+      const int x = x0 + t - row * columns, y = y0 + row;
+      const uint32_t bits = t < tiles ? reached_cells(c, x, y, p.width, p.height) : 0;
+      uint32_t total;
+      const uint32_t mine = before + warp_exclusive_sum(__popc(bits), total);
+      const Reached reached[1] = {{y * p.tiles_x + x, bits, mine}};
       visit(theirs, reached);
+      before += total;
     }
     if (lane == static_cast<unsigned>(from)) cells = before;
   }
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan 
   }
   const uint32_t cells =
       visit_tiles(p, active, circle, Owner{},
-                  [&](const Owner&, const Reached(&reached)[kTogether]) {
+                  [&](const Owner&, const auto& reached) {
 #pragma unroll
                     for (const Reached& r : reached) TileCount(p.tile_next, r.cells, r.tile);
                   });
@@ -217,24 +218,8 @@ __device__ __forceinline__ bool reaches_image(const Circle& c, const RasterPlan&
   return dx * dx + dy * dy <= c.radius2;
 }
 
-// Projects the listed spheres from a new pose, and says that the lists are stale if one has left the
-// circle that it was listed with or another has come into view. The order of the lists stays.
-__global__ void __launch_bounds__(kBinThreads) refresh_spheres(const RasterPlan p) {
-  __shared__ View view;
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
-  Sphere sphere{};
-  uint32_t cells = 0;
-  if (i < p.max_count) {
-    sphere = SphereMatrix{p.parameters, p.capacity, p.max_count}.at(i);
-    cells = p.cell_counts[i];
-  }
-  if (threadIdx.x < sizeof(View) / 4)
-    reinterpret_cast<uint32_t*>(&view)[threadIdx.x] =
-        reinterpret_cast<const uint32_t*>(&p.state->view)[threadIdx.x];
-  const uint32_t count = p.state->count;
-  const bool idle = p.state->overflow || p.state->halt || p.state->stale;
-  __syncthreads();
-  if (idle || i >= count) return;
+__device__ __forceinline__ void refresh_sphere(const RasterPlan& p, const View& view,
+                                               const Sphere& sphere, uint32_t cells, int64_t i) {
   Splat splat{};
   const float radius2 = project_sphere(view, sphere, splat);
   const Circle circle{splat.mx, splat.my, radius2};
@@ -256,6 +241,37 @@ __global__ void __launch_bounds__(kBinThreads) refresh_spheres(const RasterPlan 
     if (p.pose_splats) p.pose_splats[i] = pose_splat(view, splat);
   }
   if (stale) p.state->stale = 1;
+}
+
+// Projects the listed spheres from a new pose, and says that the lists are stale if one has left the
+// circle that it was listed with or another has come into view. The order of the lists stays.
+__global__ void __launch_bounds__(kBinThreads)
+    refresh_spheres(const RasterPlan p, const Condition make_lists) {
+  __shared__ View view;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
+  Sphere sphere{};
+  uint32_t cells = 0;
+  if (i < p.max_count) {
+    sphere = SphereMatrix{p.parameters, p.capacity, p.max_count}.at(i);
+    cells = p.cell_counts[i];
+  }
+  if (threadIdx.x < sizeof(View) / 4)
+    reinterpret_cast<uint32_t*>(&view)[threadIdx.x] =
+        reinterpret_cast<const uint32_t*>(&p.state->view)[threadIdx.x];
+  const uint32_t count = p.state->count;
+  const bool idle = p.state->overflow || p.state->halt || p.state->stale;
+  __syncthreads();
+  if (!idle && i < count) refresh_sphere(p, view, sphere, cells, i);
+  // The last block to come here decides.
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  __threadfence();
+  if (atomicAdd(&p.state->ticket, 1u) != gridDim.x - 1) return;
+  p.state->ticket = 0;
+  __threadfence();
+  make_lists.set(!const_cast<const volatile RasterState*>(p.state)->overflow &&
+                 !const_cast<const volatile RasterState*>(p.state)->halt &&
+                 const_cast<const volatile RasterState*>(p.state)->stale);
 }
 
 // Turns counts into starts, checks that everything fits, and orders the tiles, longest first, so
@@ -343,14 +359,14 @@ __global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
     owner.depth_bits = __float_as_uint(splat.z);
   }
   visit_tiles(p, cells > 0, circle, owner,
-              [&](const Owner& o, const Reached(&reached)[kTogether]) {
-                static_assert(kTogether == 4);
-                const TileCount counts[kTogether] = {{p.tile_next, reached[0].cells != 0, reached[0].tile},
-                                                     {p.tile_next, reached[1].cells != 0, reached[1].tile},
-                                                     {p.tile_next, reached[2].cells != 0, reached[2].tile},
-                                                     {p.tile_next, reached[3].cells != 0, reached[3].tile}};
+              [&](const Owner& o, const auto& reached) {
+                constexpr int kCount = sizeof(reached) / sizeof(Reached);
+                TileCount counts[kCount];
 #pragma unroll
-                for (int k = 0; k < kTogether; ++k) {
+                for (int k = 0; k < kCount; ++k)
+                  counts[k] = TileCount(p.tile_next, reached[k].cells, reached[k].tile);
+#pragma unroll
+                for (int k = 0; k < kCount; ++k) {
                   const uint32_t at = counts[k].place();
                   if (!reached[k].cells) continue;
                   const uint32_t cell = o.first_cell + reached[k].cells_before;
@@ -370,10 +386,9 @@ void launch_project(const RasterPlan& plan, cudaStream_t stream) {
   GSSLAM_LAUNCHED(project_spheres);
 }
 
-void launch_refresh(const RasterPlan& plan, cudaStream_t stream) {
-  const unsigned blocks = blocks_for(plan.max_count, kBinThreads);
-  if (blocks == 0) return;
-  refresh_spheres<<<blocks, kBinThreads, 0, stream>>>(plan);
+void launch_refresh(const RasterPlan& plan, const Condition& make_lists, cudaStream_t stream) {
+  const unsigned blocks = std::max(1u, blocks_for(plan.max_count, kBinThreads));
+  refresh_spheres<<<blocks, kBinThreads, 0, stream>>>(plan, make_lists);
   GSSLAM_LAUNCHED(refresh_spheres);
 }
 

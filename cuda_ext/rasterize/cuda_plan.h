@@ -42,7 +42,8 @@ struct RasterState {
   // Whether the lists are to be made; if not, the ones there are used again.
   uint32_t stale;
   uint32_t halt;   // set where what follows is not needed: nothing is projected or listed
-  float margin;    // pixels by which circles are taken larger in the lists, so that they may move
+  uint32_t ticket;  // counts blocks, to know the last; 0 between kernels
+  float margin;     // pixels by which circles are taken larger in the lists, so that they may move
 
   GSSLAM_HD bool keeps_lists() const { return overflow || halt || !stale; }
 };

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include "common/cuda_graph.h"
 #include "common/cuda_memory.h"
 #include "rasterize/cuda_plan.h"
 #include "rasterize/sphere_matrix.h"
@@ -70,8 +71,8 @@ class CudaRasterizer {
 
 // The kernels. All read the plan's state on the device and do nothing after an overflow.
 void launch_project(const RasterPlan& plan, cudaStream_t stream);
-// Projects again with the lists as they are, unless they turn out to be stale.
-void launch_refresh(const RasterPlan& plan, cudaStream_t stream);
+// Projects again with the lists as they are, and sets the condition if they are stale.
+void launch_refresh(const RasterPlan& plan, const Condition& make_lists, cudaStream_t stream);
 void launch_scan(const RasterPlan& plan, cudaStream_t stream);
 void launch_fill(const RasterPlan& plan, cudaStream_t stream);
 void launch_sort(const RasterPlan& plan, cudaStream_t stream);

@@ -64,7 +64,8 @@ __device__ __forceinline__ void sort_in_block(const uint64_t* keys, uint32_t cou
 #pragma unroll
   for (int i = 0; i < kItems; ++i) shared[first + i] = key[i];
   for (uint32_t width = kItems; width < kThreads * kItems; width *= 2) {
-    __syncthreads();
+    const bool in_warp = 2 * width <= 32 * kItems;  // both runs are the warp's own
+    in_warp ? __syncwarp() : __syncthreads();
     const uint32_t pair = first & ~(2 * width - 1), diagonal = first - pair;
     const uint64_t *a = shared + pair, *b = a + width;
     uint32_t from_a = merge_path(a, width, b, width, diagonal), from_b = diagonal - from_a;
@@ -80,7 +81,7 @@ __device__ __forceinline__ void sort_in_block(const uint64_t* keys, uint32_t cou
         next_b = ++from_b < width ? b[from_b] : kLast;
       }
     }
-    __syncthreads();
+    in_warp ? __syncwarp() : __syncthreads();
 #pragma unroll
     for (int i = 0; i < kItems; ++i) shared[first + i] = key[i];
   }

@@ -3,33 +3,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/reduce.cuh"
+
 namespace gsslam {
 namespace {
-
-// Of a captured graph; outside of one there is none to set.
-struct Condition {
-  cudaGraphConditionalHandle handle;
-  bool exists;
-
-  __device__ void set(unsigned value) const {
-    if (exists) cudaGraphSetConditional(handle, value);
-  }
-};
-
-__global__ void decide_on_lists(const RasterState* raster, Condition make_lists) {
-  make_lists.set(!raster->keeps_lists());
-}
 
 void make_lists(const RasterPlan& raster, cudaStream_t stream) {
   launch_project(raster, stream);
   launch_scan(raster, stream);
   launch_fill(raster, stream);
   launch_sort(raster, stream);
-}
-
-void evaluate(const RasterPlan& raster, const TrackingPlan& equations, cudaStream_t stream) {
-  launch_normal_equations(raster, equations, stream);
-  launch_sum_equations(raster, equations, stream);
 }
 
 // Points the raster at the state under evaluation.
@@ -135,9 +118,9 @@ __device__ bool gauss_newton_step(const TrackerState& state, const TrackerOption
 }
 
 // One iteration: judges the state that was evaluated and moves on to the next.
-__global__ void step_pose(RasterState* raster, TrackerState* state, const double* sums,
-                          const TrackingLevel* level, Pinhole camera, TrackerOptions options,
-                          Condition go_on) {
+__device__ void step_pose(RasterState* raster, TrackerState* state, const double* sums,
+                          const TrackingLevel* level, const Pinhole& camera,
+                          const TrackerOptions& options, const Condition& go_on) {
   TrackerState& s = *state;
   if (raster->overflow || s.stop) {
     go_on.set(0);
@@ -182,6 +165,25 @@ __global__ void step_pose(RasterState* raster, TrackerState* state, const double
   show(s, *level);
 }
 
+// One block adds each of the sums up; the last to be done takes the step.
+__global__ void __launch_bounds__(256)
+    sum_and_step(RasterState* raster, TrackerState* state, const TrackingPlan equations, int blocks,
+                 const TrackingLevel* level, Pinhole camera, TrackerOptions options,
+                 Condition go_on) {
+  __shared__ double shared[8];
+  const float* partials = equations.partials + static_cast<int64_t>(blockIdx.x) * blocks;
+  double sum = 0;
+  for (int i = threadIdx.x; i < blocks; i += blockDim.x) sum += partials[i];
+  sum = block_sum(sum, shared);
+  if (threadIdx.x != 0) return;
+  equations.sums[blockIdx.x] = sum;
+  __threadfence();
+  if (atomicAdd(&state->ticket, 1u) != gridDim.x - 1) return;
+  state->ticket = 0;
+  __threadfence();
+  step_pose(raster, state, equations.sums, level, camera, options, go_on);
+}
+
 }  // namespace
 
 CudaTracker::CudaTracker(const TrackerOptions& options, int device)
@@ -217,20 +219,20 @@ void CudaTracker::prepare(const SphereMatrix& spheres, const std::vector<Trackin
 void CudaTracker::launch_iterations(size_t i, bool captured, cudaStream_t stream) const {
   const Level& level = levels_[i];
   const auto iterate = [&](cudaStream_t inner, Condition go_on) {
-    launch_refresh(level.raster, inner);
     if (captured) {
       const cudaGraphConditionalHandle handle = make_condition(inner, 0);
-      decide_on_lists<<<1, 1, 0, inner>>>(level.raster.state, Condition{handle, true});
+      launch_refresh(level.raster, {handle, true}, inner);
       capture_conditional(inner, handle, cudaGraphCondTypeIf,
                           [&](cudaStream_t body) { make_lists(level.raster, body); });
     } else {
-      decide_on_lists<<<1, 1, 0, inner>>>(level.raster.state, Condition{});
+      launch_refresh(level.raster, {}, inner);
       make_lists(level.raster, inner);
     }
-    evaluate(level.raster, level.equations, inner);
-    step_pose<<<1, 1, 0, inner>>>(level.raster.state, state_.get(), sums_.get(), images_.get() + i,
-                                  level.camera, options_, go_on);
-    GSSLAM_LAUNCHED(step_pose);
+    launch_normal_equations(level.raster, level.equations, inner);
+    sum_and_step<<<kTrackSums, 256, 0, inner>>>(
+        level.raster.state, state_.get(), level.equations, kBlocksOfTile * level.raster.tiles(),
+        images_.get() + i, level.camera, options_, go_on);
+    GSSLAM_LAUNCHED(sum_and_step);
   };
   if (!captured) {
     for (int iteration = 0; iteration < level.iterations; ++iteration) iterate(stream, {});
@@ -250,7 +252,8 @@ void CudaTracker::launch_frame(size_t guesses, bool captured, cudaStream_t strea
                                      coarsest.camera);
     if (guesses > 1) {
       make_lists(coarsest.raster, stream);
-      evaluate(coarsest.raster, coarsest.equations, stream);
+      launch_normal_equations(coarsest.raster, coarsest.equations, stream);
+      launch_sum_equations(coarsest.raster, coarsest.equations, stream);
     }
     judge_guess<<<1, 1, 0, stream>>>(state, sums_.get(), guess == 0);
   }

@@ -44,6 +44,7 @@ struct TrackerState {
   uint32_t has_best, now_is_best;
   uint32_t stop;       // the level is done: its remaining kernels do nothing
   uint32_t rebuilds;   // of the lists, over the frame
+  uint32_t ticket;     // counts blocks, to know the last; 0 between kernels
   Observation seen;
   CameraState chosen;  // among the guesses
   double chosen_cost;
