@@ -29,11 +29,11 @@ std::array<double, 12> backward(CudaRasterizer& plan, uintptr_t parameters, int6
                                 uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics,
                                 uintptr_t stream) {
   std::array<double, 12> grad_pose;
-  plan.backward(sphere_matrix(parameters, capacity, count),
-                {pointer<const float>(image), pointer<const float>(grad_image),
-                 pointer<const float>(error), pointer<float>(grad_parameters),
-                 pointer<float>(statistics), grad_pose.data()},
-                as_stream(stream));
+  plan.backward(
+      sphere_matrix(parameters, capacity, count),
+      {pointer<const float>(image), pointer<const float>(grad_image), pointer<const float>(error),
+       pointer<float>(grad_parameters), pointer<float>(statistics), grad_pose.data()},
+      as_stream(stream));
   return grad_pose;
 }
 
@@ -41,9 +41,9 @@ std::vector<double> normal_equations(CudaTracking& tracking, CudaRasterizer& pla
                                      uintptr_t depth, float gain, float bias,
                                      const TrackingWeights& weights, uintptr_t stream) {
   std::vector<double> sums(kTrackSums);
-  tracking.normal_equations(
-      plan, {pointer<const float>(rgb), pointer<const float>(depth), gain, bias}, weights,
-      sums.data(), as_stream(stream));
+  tracking.normal_equations(plan,
+                            {pointer<const float>(rgb), pointer<const float>(depth), gain, bias},
+                            weights, sums.data(), as_stream(stream));
   return sums;
 }
 
@@ -85,8 +85,7 @@ void bind_plans(nb::module_& m) {
           "queue_project",
           [](CudaRasterizer& plan, uintptr_t parameters, int64_t capacity, int64_t count,
              const View& view, uintptr_t stream) {
-            plan.queue_project(sphere_matrix(parameters, capacity, count), view,
-                               as_stream(stream));
+            plan.queue_project(sphere_matrix(parameters, capacity, count), view, as_stream(stream));
           },
           no_gil)
       .def(
@@ -116,7 +115,8 @@ void bind_cuda(nb::module_& m) {
 #ifdef GSSLAM_CUDA_ENABLED
   m.def("cuda_problem", &cuda_problem, nb::arg("device") = 0);
   // A known error: the command line turns it into one line.
-  nb::exception<CudaError>(m, "CudaError", nb::module_::import_("gsslam.errors").attr("NativeError"));
+  nb::exception<CudaError>(m, "CudaError",
+                           nb::module_::import_("gsslam.errors").attr("NativeError"));
   bind_plans(m);
   bind_cuda_steps(m);
 #else

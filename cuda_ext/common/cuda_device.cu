@@ -1,6 +1,6 @@
-#include "common/cuda_device.h"
-
 #include <cuda_runtime.h>
+
+#include "common/cuda_device.h"
 
 namespace gsslam {
 namespace {

@@ -80,8 +80,7 @@ void capture_conditional(cudaStream_t stream, cudaGraphConditionalHandle handle,
   const cudaGraphNode_t* before;
   const cudaGraphEdgeData* edges;
   size_t count;
-  GSSLAM_CUDA(
-      cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, &before, &edges, &count));
+  GSSLAM_CUDA(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, &before, &edges, &count));
   cudaGraphNodeParams parameters{};
   parameters.type = cudaGraphNodeTypeConditional;
   parameters.conditional.handle = handle;

@@ -10,8 +10,7 @@ inline constexpr unsigned kFullWarp = 0xffffffffu;
 template <typename T>
 __device__ __forceinline__ T warp_sum(T value) {
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    value += __shfl_xor_sync(kFullWarp, value, offset);
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(kFullWarp, value, offset);
   return value;
 }
 

@@ -1,11 +1,11 @@
-// The loss on blocks of 32 x 16 pixels of one colour. Windows are separable: rows first, from shared
-// memory to shared memory, then columns to registers. A thread convolves four neighbours at a time, so
-// that it reads what their windows share only once. Formulas: cpu_loss_band.cpp, gsslam/losses.py.
-#include "losses/cuda_image_loss.h"
-
+// The loss on blocks of 32 x 16 pixels of one colour. Windows are separable: rows first, from
+// shared memory to shared memory, then columns to registers. A thread convolves four neighbours at
+// a time, so that it reads what their windows share only once. Formulas: cpu_loss_band.cpp,
+// gsslam/losses.py.
 #include <algorithm>
 
 #include "common/reduce.cuh"
+#include "losses/cuda_image_loss.h"
 #include "losses/cuda_loss_total.cuh"
 #include "rasterize/constants.h"
 
@@ -34,7 +34,8 @@ __device__ __forceinline__ float weight(int i) {
 }
 
 __device__ __forceinline__ float load_colour(const LossTarget& t, int64_t at) {
-  return t.colour ? __ldg(t.colour + at) : static_cast<float>(__ldg(t.colour_bytes + at)) * (1.0f / 255);
+  return t.colour ? __ldg(t.colour + at)
+                  : static_cast<float>(__ldg(t.colour_bytes + at)) * (1.0f / 255);
 }
 
 __device__ __forceinline__ bool is_measured(float depth) { return depth > 0 && depth < INFINITY; }
@@ -113,8 +114,7 @@ __device__ __forceinline__ void convolve_column(const Rows& rows, const Strip& s
                                                 float (&out)[kPixels]) {
   float v[kPixels + kWindow - 1];
 #pragma unroll
-  for (int i = 0; i < kPixels + kWindow - 1; ++i)
-    v[i] = rows[strip.row + i][threadIdx.x % kWidth];
+  for (int i = 0; i < kPixels + kWindow - 1; ++i) v[i] = rows[strip.row + i][threadIdx.x % kWidth];
 #pragma unroll
   for (int j = 0; j < kPixels; ++j) {
     out[j] = 0;
@@ -204,9 +204,8 @@ __global__ void __launch_bounds__(kThreads) count_measured(const LossPlan p) {
 }
 
 // Derivative of the summed SSIM by the compared colour, in three parts, at the thread's pixels.
-__device__ __forceinline__ void ssim_gradient(const LossPlan& p, Reach (&reach)[3],
-                                              Rows (&rows)[3], const Strip& strip,
-                                              float (&out)[3][kPixels]) {
+__device__ __forceinline__ void ssim_gradient(const LossPlan& p, Reach (&reach)[3], Rows (&rows)[3],
+                                              const Strip& strip, float (&out)[3][kPixels]) {
   const int64_t plane = static_cast<int64_t>(p.width) * p.height;
   const float* maps = p.maps + blockIdx.z * 3 * plane;
   for_each_in_reach(p, [&](bool inside, int64_t at, int row, int column) {

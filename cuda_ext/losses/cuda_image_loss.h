@@ -10,9 +10,9 @@ namespace gsslam {
 
 // What a rendering is compared with. Lives on the device, so that captured graphs find it there.
 struct LossTarget {
-  const float* colour;           // (3, height, width) 0 to 1, or null and
-  const uint8_t* colour_bytes;   // the same as 0 to 255
-  const float* depth;            // (height, width) metres
+  const float* colour;          // (3, height, width) 0 to 1, or null and
+  const uint8_t* colour_bytes;  // the same as 0 to 255
+  const float* depth;           // (height, width) metres
   float gain, bias;
 };
 
@@ -22,10 +22,10 @@ struct LossPlan {
   const uint32_t* stop;  // not null and not zero on the device: do nothing
   int width, height;
   LossWeights weights;
-  float* maps;           // (3 colours, 3, height, width), see cpu_loss_band.h
-  double* dssim;         // by colour and block
-  LossSums* sums;        // by colour and block; those of depth with the first colour
-  uint32_t* measured;    // pixels of the depth image; 0 between passes
+  float* maps;         // (3 colours, 3, height, width), see cpu_loss_band.h
+  double* dssim;       // by colour and block
+  LossSums* sums;      // by colour and block; those of depth with the first colour
+  uint32_t* measured;  // pixels of the depth image; 0 between passes
   int blocks_x, blocks_y;
 
   int blocks() const { return blocks_x * blocks_y; }  // of each colour

@@ -6,8 +6,8 @@
 
 namespace gsslam {
 
-// Known to all threads. Must be called by all threads of the only block; clears the count of measured
-// pixels for the next pass.
+// Known to all threads. Must be called by all threads of the only block; clears the count of
+// measured pixels for the next pass.
 __device__ __forceinline__ LossValue total_loss(const LossPlan& p) {
   constexpr int kParts = 6;
   __shared__ double shared[32][kParts];

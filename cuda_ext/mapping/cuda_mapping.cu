@@ -1,8 +1,7 @@
-#include "mapping/cuda_mapping.h"
-
 #include <cstring>
 
 #include "losses/cuda_loss_total.cuh"
+#include "mapping/cuda_mapping.h"
 #include "optimizer/cuda_adam.cuh"
 #include "rasterize/cuda_gather.cuh"
 
@@ -46,7 +45,7 @@ __global__ void __launch_bounds__(kGatherThreads) step_seen_spheres(const Mappin
     sphere = {rows.parameter[kX], rows.parameter[kY], rows.parameter[kZ],
               rows.parameter[kLogRadius], rows.parameter[kOpacityLogit]};
     g = chain_rule(raster.state->view, sphere, splat, total);
-    const float row[8] = {g.point[0],      g.point[1],        g.point[2],          g.log_radius,
+    const float row[8] = {g.point[0],      g.point[1],     g.point[2],         g.log_radius,
                           g.opacity_logit, total[kSumRed], total[kSumRed + 1], total[kSumRed + 2]};
     bool touched = false, finite = true;
 #pragma unroll
@@ -133,14 +132,14 @@ __global__ void __launch_bounds__(kFinishThreads)
 
 template <typename T>
 void upload_all(T* to, const std::vector<T>& from, cudaStream_t stream) {
-  GSSLAM_CUDA(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice,
-                              stream));
+  GSSLAM_CUDA(
+      cudaMemcpyAsync(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
 }
 
 template <typename T>
 void download_all(std::vector<T>& to, const T* from, cudaStream_t stream) {
-  GSSLAM_CUDA(cudaMemcpyAsync(to.data(), from, to.size() * sizeof(T), cudaMemcpyDeviceToHost,
-                              stream));
+  GSSLAM_CUDA(
+      cudaMemcpyAsync(to.data(), from, to.size() * sizeof(T), cudaMemcpyDeviceToHost, stream));
 }
 
 }  // namespace

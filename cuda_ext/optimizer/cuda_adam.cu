@@ -1,7 +1,6 @@
-#include "optimizer/cuda_adam.h"
-
 #include "common/reduce.cuh"
 #include "optimizer/cuda_adam.cuh"
+#include "optimizer/cuda_adam.h"
 
 namespace gsslam {
 namespace {
@@ -47,13 +46,16 @@ CudaAdam::CudaAdam(double beta1, double beta2, double epsilon, int device) : dev
   counts_.reserve(2);
   float* const first = corrections_.get();
   float* const second = first + size;
-  GSSLAM_CUDA(cudaMemcpy(first, tables.correction1.data(), size * sizeof(float),
-                         cudaMemcpyHostToDevice));
-  GSSLAM_CUDA(cudaMemcpy(second, tables.correction2.data(), size * sizeof(float),
-                         cudaMemcpyHostToDevice));
-  rates_ = {static_cast<float>(1 - beta1), static_cast<float>(1 - beta2),
-            static_cast<float>(epsilon),   first,
-            second,                        static_cast<int32_t>(size)};
+  GSSLAM_CUDA(
+      cudaMemcpy(first, tables.correction1.data(), size * sizeof(float), cudaMemcpyHostToDevice));
+  GSSLAM_CUDA(
+      cudaMemcpy(second, tables.correction2.data(), size * sizeof(float), cudaMemcpyHostToDevice));
+  rates_ = {static_cast<float>(1 - beta1),
+            static_cast<float>(1 - beta2),
+            static_cast<float>(epsilon),
+            first,
+            second,
+            static_cast<int32_t>(size)};
 }
 
 AdamCounts CudaAdam::step(const AdamSpheres& spheres, cudaStream_t stream) {
@@ -61,7 +63,7 @@ AdamCounts CudaAdam::step(const AdamSpheres& spheres, cudaStream_t stream) {
   const DeviceGuard guard(device_);
   GSSLAM_CUDA(cudaMemsetAsync(counts_.get(), 0, 2 * sizeof(unsigned long long), stream));
   step_spheres<<<blocks_for(spheres.count, kThreads), kThreads, 0, stream>>>(spheres, rates_,
-                                                                            counts_.get());
+                                                                             counts_.get());
   GSSLAM_LAUNCHED(step_spheres);
   struct Counts {
     unsigned long long stepped, skipped;

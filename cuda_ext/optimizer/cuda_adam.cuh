@@ -20,8 +20,8 @@ __device__ __forceinline__ AdamCorrection count_step(const AdamRates& rates, int
   return {__ldg(rates.correction1 + step), __ldg(rates.correction2 + step)};
 }
 
-// What the optimiser keeps of kRows rows of a sphere. All loads come before the first store, so that
-// they are on their way together.
+// What the optimiser keeps of kRows rows of a sphere. All loads come before the first store, so
+// that they are on their way together.
 template <int kRows>
 struct AdamRows {
   float parameter[kRows], first[kRows], second[kRows], rate[kRows];

@@ -8,9 +8,9 @@ namespace gsslam {
 namespace {
 
 // What the backward pass keeps of a pixel. q is what a unit of weight of a sphere is worth: its
-// colour, depth, 1 and features, each times the gradient of the plane. `rest` is the sum of weight x
-// q over the spheres still to come: the total is known from the image, so that going front to back
-// needs no division to undo the blending.
+// colour, depth, 1 and features, each times the gradient of the plane. `rest` is the sum of weight
+// x q over the spheres still to come: the total is known from the image, so that going front to
+// back needs no division to undo the blending.
 template <int kFeatures>
 struct BackwardPixel {
   float grad[kPlaneFeature];

@@ -1,7 +1,8 @@
 // How a warp walks the spheres that reach its cell of 8 x 4 pixels, nearest first.
 //
-// Lanes look at 32 entries of the tile's list at a time and copy those that reach the cell to shared
-// memory, asynchronously, while the warp works on the 32 before. Warps never wait for each other.
+// Lanes look at 32 entries of the tile's list at a time and copy those that reach the cell to
+// shared memory, asynchronously, while the warp works on the 32 before. Warps never wait for each
+// other.
 #pragma once
 
 #include <cuda_pipeline.h>

@@ -101,8 +101,8 @@ class CellSums {
       out = {d[2] - owner.y * G, d[3] - 2 * (owner.x * Gx + owner.y * d[2]) +
                                      (owner.x * owner.x + owner.y * owner.y) * G};
     if (row < staged_)
-      reinterpret_cast<float2*>(sums_)[4 * static_cast<uint64_t>(__float_as_uint(owner.z)) +
-                                       first] = out;
+      reinterpret_cast<float2*>(
+          sums_)[4 * static_cast<uint64_t>(__float_as_uint(owner.z)) + first] = out;
     staged_ = 0;
     __syncwarp();
   }

@@ -29,8 +29,9 @@ __global__ void __launch_bounds__(kBlendThreads)
         silhouette += w;
         T -= w;
         if constexpr (kFeatures > 0) {
-          const float* f = p.features + static_cast<int64_t>(scratch.ids[buffer][k].x) *
-                                            p.num_features + first_feature;
+          const float* f = p.features +
+                           static_cast<int64_t>(scratch.ids[buffer][k].x) * p.num_features +
+                           first_feature;
 #pragma unroll
           for (int d = 0; d < kFeatures; ++d)
             if (d < used) features[d] += w * __ldg(f + d);

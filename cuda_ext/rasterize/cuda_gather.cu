@@ -61,7 +61,7 @@ void launch_gather(const RasterPlan& plan, const CudaBackward& back, float* grad
   const unsigned blocks = blocks_for(plan.max_count, kGatherThreads);
   if (blocks == 0) return;
   gather_gradients<<<blocks, kGatherThreads, 0, stream>>>(plan, back, grad_parameters, statistics,
-                                                         pose_partials);
+                                                          pose_partials);
   GSSLAM_LAUNCHED(gather_gradients);
 }
 

@@ -1,7 +1,7 @@
-#include "rasterize/cuda_rasterizer.h"
-
 #include <algorithm>
 #include <limits>
+
+#include "rasterize/cuda_rasterizer.h"
 
 namespace gsslam {
 namespace {
@@ -92,9 +92,7 @@ void CudaRasterizer::bin(cudaStream_t stream) const {
   launch_sort(plan_, stream);
 }
 
-bool CudaRasterizer::grow(cudaStream_t stream) {
-  return grow(download(plan_.state, stream));
-}
+bool CudaRasterizer::grow(cudaStream_t stream) { return grow(download(plan_.state, stream)); }
 
 bool CudaRasterizer::grow(const RasterState& state) {
   if (!state.overflow) return false;
@@ -133,8 +131,7 @@ void CudaRasterizer::forward(float* image, cudaStream_t stream) const {
 
 CudaBackward CudaRasterizer::backward_buffers(const float* image, const float* grad_image,
                                               const float* error) const {
-  return {image, grad_image, error, sums_.get(),
-          kSums + num_features_ + (error ? kStatistics : 0)};
+  return {image, grad_image, error, sums_.get(), kSums + num_features_ + (error ? kStatistics : 0)};
 }
 
 void CudaRasterizer::backward(const SphereMatrix& spheres, const BackwardArguments& arguments,

@@ -1,6 +1,6 @@
-// Sorts the list of each tile by its unique keys: a merge sort by one block, in shared memory as far
-// as it reaches. Unique keys make the order the same however the list was filled. Short and long
-// lists have a kernel each, as long ones need so much shared memory that few blocks would run.
+// Sorts the list of each tile by its unique keys: a merge sort by one block, in shared memory as
+// far as it reaches. Unique keys make the order the same however the list was filled. Short and
+// long lists have a kernel each, as long ones need so much shared memory that few blocks would run.
 #include "common/cuda_check.h"
 #include "rasterize/cuda_rasterizer.h"
 
@@ -36,8 +36,9 @@ __device__ __forceinline__ void sort_own(uint64_t (&key)[kItems]) {
 }
 
 // How many of the first `diagonal` keys of two sorted runs, merged, come from the first.
-__device__ __forceinline__ uint32_t merge_path(const uint64_t* a, uint32_t size_a, const uint64_t* b,
-                                               uint32_t size_b, uint32_t diagonal) {
+__device__ __forceinline__ uint32_t merge_path(const uint64_t* a, uint32_t size_a,
+                                               const uint64_t* b, uint32_t size_b,
+                                               uint32_t diagonal) {
   uint32_t low = diagonal > size_b ? diagonal - size_b : 0, high = min(diagonal, size_a);
   while (low < high) {
     const uint32_t middle = (low + high) / 2;
@@ -163,8 +164,7 @@ __global__ void __launch_bounds__(kLongThreads) sort_long_lists(const RasterPlan
     from = to;
     to = other;
   }
-  for (uint32_t i = threadIdx.x; i < count; i += kLongThreads)
-    store_entry(p, entries + i, from[i]);
+  for (uint32_t i = threadIdx.x; i < count; i += kLongThreads) store_entry(p, entries + i, from[i]);
 }
 
 }  // namespace
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(kLongThreads) sort_long_lists(const RasterPlan
 void launch_sort(const RasterPlan& plan, cudaStream_t stream) {
   constexpr int kBytes = kChunk * sizeof(uint64_t);
   // More than 48 KB have to be asked for, on every device.
-  GSSLAM_CUDA(cudaFuncSetAttribute(sort_long_lists, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                   kBytes));
+  GSSLAM_CUDA(
+      cudaFuncSetAttribute(sort_long_lists, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   sort_long_lists<<<plan.tiles(), kLongThreads, kBytes, stream>>>(plan);
   GSSLAM_LAUNCHED(sort_long_lists);
   sort_short_lists<<<plan.tiles(), kShortThreads, 0, stream>>>(plan);

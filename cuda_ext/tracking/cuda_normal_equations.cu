@@ -21,7 +21,7 @@ static_assert(kTrackSums <= kPaddedSums);
 struct Rendered {
   float channel[kChannels];  // colours, then the sum of weight x (depth - nearest)
   float silhouette;
-  float nearest;         // depth of the first sphere, so that depths do not cancel
+  float nearest;  // depth of the first sphere, so that depths do not cancel
   float expected_depth;
   float J[kChannels][6];  // of the colours and of the expected depth
 };
@@ -49,14 +49,9 @@ __device__ __forceinline__ Rendered render(const RasterPlan& p, const CellPixel&
         const float ratio = odds(v.alpha);
         // A clamped alpha does not change with the pose.
         const float gx = v.free ? pose.a * v.dx : 0.0f, gy = v.free ? pose.b * v.dy : 0.0f;
-        const float gz =
-            v.free ? pose.c * v.dx + pose.e * v.dy + pose.q0 + pose.q1 * v.d2 : 0.0f;
-        const float of_alpha[6] = {gx,
-                                   gy,
-                                   gz,
-                                   pose.y * gz - s.z * gy,
-                                   s.z * gx - pose.x * gz,
-                                   pose.x * gy - pose.y * gx};
+        const float gz = v.free ? pose.c * v.dx + pose.e * v.dy + pose.q0 + pose.q1 * v.d2 : 0.0f;
+        const float of_alpha[6] = {
+            gx, gy, gz, pose.y * gz - s.z * gy, s.z * gx - pose.x * gz, pose.x * gy - pose.y * gx};
         const float value[kChannels] = {w * s.r, w * s.g, w * s.b, w * (s.z - out.nearest)};
 #pragma unroll
         for (int j = 0; j < 6; ++j) {
@@ -95,8 +90,8 @@ __device__ __forceinline__ float huber_cost(float residual) {
   return size < 1.0f ? 0.5f * size * size : size - 0.5f;
 }
 
-// Fills the residuals and the sums that are not of the equations. All zero for a pixel that takes no
-// part.
+// Fills the residuals and the sums that are not of the equations. All zero for a pixel that takes
+// no part.
 __device__ __forceinline__ Residuals form_residuals(const RasterPlan& p, const CellPixel& c,
                                                     const Rendered& rendered,
                                                     const Observation& seen,
@@ -188,7 +183,8 @@ __global__ void __launch_bounds__(kBlendThreads)
   float sum = 0;
   for (int w = 0; w < kBlendWarps; ++w) sum += totals[w][threadIdx.x];
   // By place in the image, as blocks take the tiles in an order that may change.
-  const uint32_t place = kBlocksOfTile * p.tile_order[blockIdx.x / kBlocksOfTile] + blockIdx.x % kBlocksOfTile;
+  const uint32_t place =
+      kBlocksOfTile * p.tile_order[blockIdx.x / kBlocksOfTile] + blockIdx.x % kBlocksOfTile;
   plan.partials[static_cast<int64_t>(threadIdx.x) * gridDim.x + place] = sum;
 }
 
@@ -250,8 +246,7 @@ void launch_normal_equations(const RasterPlan& raster, const TrackingPlan& plan,
   GSSLAM_LAUNCHED(form_normal_equations);
 }
 
-void launch_sum_equations(const RasterPlan& raster, const TrackingPlan& plan,
-                          cudaStream_t stream) {
+void launch_sum_equations(const RasterPlan& raster, const TrackingPlan& plan, cudaStream_t stream) {
   sum_equations<<<kTrackSums, 256, 0, stream>>>(plan, kBlocksOfTile * raster.tiles());
   GSSLAM_LAUNCHED(sum_equations);
 }

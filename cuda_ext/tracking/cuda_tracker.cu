@@ -1,9 +1,8 @@
-#include "tracking/cuda_tracker.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "common/reduce.cuh"
+#include "tracking/cuda_tracker.h"
 
 namespace gsslam {
 namespace {
@@ -229,9 +228,9 @@ void CudaTracker::launch_iterations(size_t i, bool captured, cudaStream_t stream
       make_lists(level.raster, inner);
     }
     launch_normal_equations(level.raster, level.equations, inner);
-    sum_and_step<<<kTrackSums, 256, 0, inner>>>(
-        level.raster.state, state_.get(), level.equations, kBlocksOfTile * level.raster.tiles(),
-        images_.get() + i, level.camera, options_, go_on);
+    sum_and_step<<<kTrackSums, 256, 0, inner>>>(level.raster.state, state_.get(), level.equations,
+                                                kBlocksOfTile * level.raster.tiles(),
+                                                images_.get() + i, level.camera, options_, go_on);
     GSSLAM_LAUNCHED(sum_and_step);
   };
   if (!captured) {
@@ -279,14 +278,13 @@ TrackerState CudaTracker::estimate(const SphereMatrix& spheres,
     GSSLAM_CUDA(cudaMemcpyAsync(guesses_.get(), guesses.data(),
                                 guesses.size() * sizeof(CameraState), cudaMemcpyHostToDevice,
                                 stream));
-    GSSLAM_CUDA(cudaMemcpyAsync(images_.get(), levels.data(),
-                                levels.size() * sizeof(TrackingLevel), cudaMemcpyHostToDevice,
-                                stream));
+    GSSLAM_CUDA(cudaMemcpyAsync(images_.get(), levels.data(), levels.size() * sizeof(TrackingLevel),
+                                cudaMemcpyHostToDevice, stream));
     GSSLAM_CUDA(cudaMemsetAsync(state_.get(), 0, sizeof(TrackerState), stream));
-    const bool same = graph_.ready() && captured_guesses_ == guesses.size() &&
-                      captured_levels_.size() == levels_.size() &&
-                      std::memcmp(captured_levels_.data(), levels_.data(),
-                                  levels_.size() * sizeof(Level)) == 0;
+    const bool same =
+        graph_.ready() && captured_guesses_ == guesses.size() &&
+        captured_levels_.size() == levels_.size() &&
+        std::memcmp(captured_levels_.data(), levels_.data(), levels_.size() * sizeof(Level)) == 0;
     if (same) {
       graph_.launch(stream);
     } else {

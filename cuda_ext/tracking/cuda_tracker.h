@@ -42,13 +42,13 @@ struct TrackerState {
   double best_cost, damping;
   uint32_t iteration, converged, failed;
   uint32_t has_best, now_is_best;
-  uint32_t stop;       // the level is done: its remaining kernels do nothing
-  uint32_t rebuilds;   // of the lists, over the frame
-  uint32_t ticket;     // counts blocks, to know the last; 0 between kernels
+  uint32_t stop;      // the level is done: its remaining kernels do nothing
+  uint32_t rebuilds;  // of the lists, over the frame
+  uint32_t ticket;    // counts blocks, to know the last; 0 between kernels
   Observation seen;
   CameraState chosen;  // among the guesses
   double chosen_cost;
-  CameraState first;   // exposure of the frame before, and the only guess where there is one
+  CameraState first;  // exposure of the frame before, and the only guess where there is one
 };
 
 class CudaTracker {

@@ -9,13 +9,13 @@
 
 namespace gsslam {
 
-// What the kernels share, by value. The observation lies on the device, so that captured graphs find
-// it there.
+// What the kernels share, by value. The observation lies on the device, so that captured graphs
+// find it there.
 struct TrackingPlan {
   const Observation* seen;
   TrackingWeights weights;
-  float* partials;  // (kTrackSums, blocks)
-  double* sums;     // (kTrackSums,)
+  float* partials;       // (kTrackSums, blocks)
+  double* sums;          // (kTrackSums,)
   const uint32_t* stop;  // not zero on the device: do nothing
 };
 
