@@ -30,7 +30,9 @@ class Camera:
         if self.width < 1 or self.height < 1:
             raise ConfigError(f"camera size {self.width}x{self.height} must be at least 1x1 pixels")
         if not (self.fx > 0 and self.fy > 0 and np.isfinite([self.fx, self.fy]).all()):
-            raise ConfigError(f"focal lengths fx={self.fx}, fy={self.fy} must be positive and finite")
+            raise ConfigError(
+                f"focal lengths fx={self.fx}, fy={self.fy} must be positive and finite"
+            )
         if not np.isfinite([self.cx, self.cy]).all():
             raise ConfigError(f"principal point cx={self.cx}, cy={self.cy} must be finite")
 

@@ -145,7 +145,8 @@ def normal_equations_reference(
 
     zero = torch.zeros(UNKNOWNS, dtype=torch.float64)
     r = residuals(zero)
-    J = torch.autograd.functional.jacobian(residuals, zero)  # (residuals, 8)
+    # (residuals, 8)
+    J = torch.autograd.functional.jacobian(residuals, zero)  # type: ignore[no-untyped-call]
     is_colour = torch.arange(len(r)) < 3 * int(valid.sum())
     scale = torch.where(is_colour, 1.0, weights.depth_weight).double()
     W = scale / r.abs().clamp(min=1)

@@ -37,7 +37,9 @@ class MapOptimizer:
         self._image, self._grad_image = torch.empty(shape), torch.empty(shape)
         self._error = torch.empty(shape[1:])
 
-    def render(self, gaussian_map: GaussianMap, T_camera_world: NDArray[np.float64]) -> torch.Tensor:
+    def render(
+        self, gaussian_map: GaussianMap, T_camera_world: NDArray[np.float64]
+    ) -> torch.Tensor:
         """Return the planes (5, H, W) of the map; overwritten by the next call."""
         self._plan.project(
             gaussian_map.parameters,
@@ -71,7 +73,11 @@ class MapOptimizer:
         )
         if refine_pose:
             gradient = np.array(
-                [*twist_gradient(grad_pose, keyframe.T_camera_world), loss.grad_gain, loss.grad_bias]
+                [
+                    *twist_gradient(grad_pose, keyframe.T_camera_world),
+                    loss.grad_gain,
+                    loss.grad_bias,
+                ]
             )
             self._step_keyframe(keyframe, gradient)
         return loss.total

@@ -10,13 +10,13 @@ import types
 from pathlib import Path
 
 import pytest
-from oracle_slam import OracleSlam
 
 import gsslam
 from gsslam.cli import main
 from gsslam.cli.run import run_defaults
 from gsslam.presets import load_preset
 from gsslam.run_folder import RunFolder
+from tests.oracle_slam import OracleSlam
 
 SMALL = ["--max-frames", "9", "--resolution", "48x36"]
 

@@ -73,8 +73,10 @@ def _reference_without_invalid(spheres, T, upstream):
     """Differentiate only what is drawn: automatic differentiation makes NaN of 0 x inf."""
     plan = RasterPlan()
     drawn = torch.tensor(
-        [plan.project(spheres[:, [i]].contiguous(), 1, CAMERA, T.numpy(), LOW_PASS) > 0
-         for i in range(spheres.shape[1])]
+        [
+            plan.project(spheres[:, [i]].contiguous(), 1, CAMERA, T.numpy(), LOW_PASS) > 0
+            for i in range(spheres.shape[1])
+        ]
     )
     planes, some_grad, grad_T = gradients(rasterize_reference, spheres[:, drawn], T, upstream)
     grad = torch.zeros_like(spheres)
