@@ -5,6 +5,8 @@ BIN := .venv/bin
 NATIVE_SOURCES := CMakeLists.txt $(shell find cuda_ext -type f)
 CPP_SOURCES := $(filter %.h %.cpp %.cu %.cuh,$(NATIVE_SOURCES))
 CPU_TORCH := torch==2.13.0
+# The package is linked, not copied, and its native module left to the target `native`.
+LINKED := wheel.cmake=false wheel.py-api=py3 editable.mode=inplace
 
 .PHONY: demo test lint format bench wheel native gpu-check clean
 .DEFAULT_GOAL := demo
@@ -48,15 +50,14 @@ native: .venv/native ## the native module, beside the Python sources
 	$(BIN)/cmake --build build/dev
 	touch $@
 
-# The package is linked, not copied, and its native module left to the target above. Where there is
-# no NVIDIA GPU, torch comes first and as its CPU build: the default one brings gigabytes of CUDA.
+# Where there is no NVIDIA GPU, torch comes first and as its CPU build: the default one brings
+# gigabytes of CUDA.
 .venv/ready: pyproject.toml | .venv/bin/python
 	mkdir -p build
 	$(BIN)/python -m pip install --upgrade pip
 	$(BIN)/python -c "import torch" 2>/dev/null || command -v nvidia-smi >/dev/null \
 		|| test -e /dev/nvidia0 || $(BIN)/python -m pip install $(CPU_TORCH)
-	$(BIN)/python -m pip install --config-settings=wheel.cmake=false \
-		--config-settings=editable.mode=inplace -e ".[dev]"
+	$(BIN)/python -m pip install $(addprefix --config-settings=,$(LINKED)) -e ".[dev]"
 	touch $@
 
 # An environment that already has torch, such as a container's, lends it.
