@@ -72,7 +72,7 @@ class TrackingConfig(_Section):
     # Depth noise a + b z^2: b in 1/metres.
     depth_sigma_quadratic: NonNegative = 0.003
     # Pixels take part only where the map covers them by at least this share.
-    silhouette_threshold: Share = 0.7
+    silhouette_threshold: Share = 0.9
     # Pull of the exposure to gain 1 and bias 0, as a share of the pixels that take part.
     exposure_prior: NonNegative = 0.01
     # A frame is lost when less than this share of its pixels took part.
@@ -113,6 +113,8 @@ class DensifyConfig(_Section):
     radius_scale: Positive = 0.8
     # Opacity of a new sphere.
     opacity: OpenShare = 0.9
+    # Open pixels without a measurement take the depth of the nearest measured one.
+    fill_unmeasured: bool = True
     # Measurements beyond this many metres make no spheres.
     max_depth: Positive = 20.0
 
@@ -134,7 +136,7 @@ class MappingConfig(_Section):
     # Weight of the depth L1 (metres) against the colour loss.
     depth_weight: NonNegative = 0.2
     # Weight of the measured pixels' uncovered share.
-    silhouette_weight: NonNegative = 0.1
+    silhouette_weight: NonNegative = 0.0
     # Learning rate of the centres, metres.
     centre_rate: Positive = 2e-4
     # Learning rate of the logarithm of the radius.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -15,16 +16,36 @@ from gsslam.raster.constants import PLANE_DEPTH, PLANE_SILHOUETTE
 def unexplained_pixels(
     planes: torch.Tensor, depth: torch.Tensor, config: DensifyConfig
 ) -> torch.Tensor:
-    """Return (H, W) bool: measured pixels that the map leaves open or puts too far away.
+    """Return (H, W) bool: pixels that the map leaves open, or puts behind what was measured.
 
     ``planes`` (5, H, W) is the map rendered at the frame's pose, ``depth`` (H, W) the measurement
-    in metres.
+    in metres. Pixels without a measurement count only if ``fill_unmeasured`` is set.
     """
     silhouette = planes[PLANE_SILHOUETTE]
-    measured = (depth > 0) & depth.isfinite() & (depth < config.max_depth)
+    measured = _is_measured(depth, config)
     expected = planes[PLANE_DEPTH] / silhouette.clamp(min=1e-6)
-    behind = expected - depth > config.behind_share * depth
-    return measured & ((silhouette < config.silhouette_threshold) | behind)
+    open_pixels = silhouette < config.silhouette_threshold
+    behind = measured & (expected - depth > config.behind_share * depth)
+    return (open_pixels & (measured | config.fill_unmeasured)) | behind
+
+
+def filled_depth(depth: torch.Tensor, config: DensifyConfig) -> torch.Tensor:
+    """Return depth (H, W) whose unmeasured pixels take the nearest measured pixel's value.
+
+    At least one pixel must be measured.
+    """
+    measured = _is_measured(depth, config).numpy()
+    _, labels = cv2.distanceTransformWithLabels(
+        (~measured).astype(np.uint8), cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL
+    )
+    # Every measured pixel has a label of its own; the others carry that of the nearest one.
+    by_label = np.zeros(int(labels.max()) + 1, dtype=np.float32)
+    by_label[labels[measured]] = depth.numpy()[measured]
+    return torch.from_numpy(by_label[labels])
+
+
+def _is_measured(depth: torch.Tensor, config: DensifyConfig) -> torch.Tensor:
+    return (depth > 0) & depth.isfinite() & (depth < config.max_depth)
 
 
 def spheres_from_pixels(

@@ -108,6 +108,15 @@ def matrix_from_quaternion(q: Array) -> Array:
     return np.moveaxis(R, (0, 1), (-2, -1))
 
 
+def moved(T: Array, xi: Array) -> Array:
+    """Return exp(xi) T with a rotation that is exactly one again.
+
+    Rounding errors must not live on: a pose enters the next one several times (velocity, pose
+    relative to a keyframe), so that they would double from frame to frame.
+    """
+    return orthonormalized(exp_se3(xi) @ T)
+
+
 def orthonormalized(T: Array) -> Array:
     """Return ``T`` (4, 4) with its rotation replaced by the nearest true one (Frobenius norm)."""
     u, _, vt = np.linalg.svd(T[:3, :3])

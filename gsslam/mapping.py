@@ -6,11 +6,12 @@ import numpy as np
 
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
-from gsslam.densify import spheres_from_pixels, unexplained_pixels
+from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
 from gsslam.optimize import MapOptimizer
 from gsslam.pruning import make_room, prune_faint_and_large
+from gsslam.raster.constants import ROW_RGB
 
 
 class Mapper:
@@ -41,13 +42,28 @@ class Mapper:
             # The first keyframe holds the world frame and the map's brightness in place.
             self._optimizer.step(self.map, self.keyframes[index], refine_pose=index > 0)
 
+    def center_exposure(self) -> None:
+        """Give the map the brightness of the average keyframe instead of the first one's.
+
+        Image = gain * map + bias leaves the map's brightness open; the mean gain and bias of the
+        keyframes is the choice that is nearest to all images.
+        """
+        gain = float(np.mean([keyframe.gain for keyframe in self.keyframes]))
+        bias = float(np.mean([keyframe.bias for keyframe in self.keyframes]))
+        colours = self.map.live[ROW_RGB]
+        colours.mul_(gain).add_(bias)
+        for keyframe in self.keyframes:
+            keyframe.gain /= gain
+            keyframe.bias -= keyframe.gain * bias
+
     def _insert(self, keyframe: Keyframe) -> None:
         densify = self._config.densify
         planes = self._optimizer.render(self.map, keyframe.T_camera_world)
         mask = unexplained_pixels(planes, keyframe.depth, densify)
         colours = (keyframe.rgb.float() / 255 - keyframe.bias) / keyframe.gain
+        depth = filled_depth(keyframe.depth, densify) if densify.fill_unmeasured else keyframe.depth
         new = spheres_from_pixels(
-            mask, colours, keyframe.depth, self._camera, keyframe.T_camera_world, densify
+            mask, colours, depth, self._camera, keyframe.T_camera_world, densify
         )
         make_room(self.map, new.shape[1])
         self.map.insert(new)

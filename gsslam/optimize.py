@@ -90,7 +90,7 @@ class MapOptimizer:
         mean = keyframe.moment1 / (1 - _BETAS[0] ** keyframe.steps)
         square = keyframe.moment2 / (1 - _BETAS[1] ** keyframe.steps)
         step = -rates * mean / (np.sqrt(square) + _EPSILON)
-        keyframe.T_camera_world = geometry.exp_se3(step[:6]) @ keyframe.T_camera_world
+        keyframe.T_camera_world = geometry.moved(keyframe.T_camera_world, step[:6])
         keyframe.gain += float(step[6])
         keyframe.bias += float(step[7])
 

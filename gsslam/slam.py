@@ -90,7 +90,13 @@ class Slam:
         )
 
     def finish(self) -> Trajectory:
-        """Return the final poses of all frames, in the order of ``track``."""
+        """Settle the map's brightness; return the final poses of all frames, in tracking order.
+
+        Frames may still be tracked afterwards.
+        """
+        if self.keyframes:
+            self._mapper.center_exposure()
+            self._exposure = (self.keyframes[-1].gain, self.keyframes[-1].bias)
         poses = [geometry.inverse(self._pose(i)) for i in range(len(self._frames))]
         stamps = np.array([frame.timestamp for frame in self._frames])
         return Trajectory(stamps, np.array(poses).reshape(-1, 4, 4))
@@ -121,7 +127,7 @@ class Slam:
         if len(self._frames) < 2 or not self._last_tracked:
             return [last]
         velocity = geometry.log_se3(last @ geometry.inverse(self._pose(-2)))
-        return [geometry.exp_se3(share * velocity) @ last for share in (1.0, 0.5, 0.0)]
+        return [geometry.moved(last, share * velocity) for share in (1.0, 0.5, 0.0)]
 
     def _estimate(self, frame: Frame, pyramid: list[ImageLevel]) -> PoseEstimate | None:
         """Return the frame's pose, or None for the first frame, which defines the world."""
@@ -169,10 +175,11 @@ class Slam:
             self._exposure = (estimate.gain, estimate.bias)
         if is_keyframe:
             rgb = torch.from_numpy(np.ascontiguousarray(frame.rgb.transpose(2, 0, 1)))
-            keyframe = Keyframe(frame.index, T_camera_world, *self._exposure, rgb, level.depth)
+            refined = self._config.mapping.exposure_rate > 0
+            exposure = self._exposure if refined else (1.0, 0.0)
+            keyframe = Keyframe(frame.index, T_camera_world, *exposure, rgb, level.depth)
             self._mapper.integrate(keyframe)
             self._since_keyframe = 0
-            self._exposure = (keyframe.gain, keyframe.bias)
             T_camera_world = keyframe.T_camera_world
         else:
             self._since_keyframe += 1

@@ -149,7 +149,7 @@ class Tracker:
             step = self._step(best_equations, best[1], best[2], damping)
             if step is None:
                 break
-            state = (geometry.exp_se3(step[:6]) @ best[0], best[1] + step[6], best[2] + step[7])
+            state = (geometry.moved(best[0], step[:6]), best[1] + step[6], best[2] + step[7])
             converged = bool(np.abs(step[:6]).max() < self._config.convergence_step)
         assert best_equations is not None
         # The last step is not evaluated; it is taken unless the one before it had failed.

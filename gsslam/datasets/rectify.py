@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -28,6 +28,35 @@ class Calibration:
     def is_distorted(self) -> bool:
         """Whether any coefficient differs from 0."""
         return any(self.distortion)
+
+    def pinhole(self) -> Camera:
+        """Return the undistorted camera of the same size whose every pixel the lens has seen.
+
+        Its focal length is the calibrated one or, where the image's border would lie outside of
+        what the lens saw, the least longer one (to 1e-4) that keeps it inside.
+        """
+        if not self.is_distorted or self._sees_border_of(self.camera):
+            return self.camera
+        shorter, longer = 1.0, 2.0
+        while longer - shorter > 1e-4:
+            middle = (shorter + longer) / 2
+            if self._sees_border_of(self._zoomed(middle)):
+                longer = middle
+            else:
+                shorter = middle
+        return self._zoomed(longer)
+
+    def _zoomed(self, factor: float) -> Camera:
+        return replace(self.camera, fx=self.camera.fx * factor, fy=self.camera.fy * factor)
+
+    def _sees_border_of(self, target: Camera) -> bool:
+        x, y = self.source_positions(target)
+        border = np.ones(x.shape, dtype=bool)
+        border[1:-1, 1:-1] = False
+        x, y, width, height = x[border], y[border], self.camera.width, self.camera.height
+        # Half a pixel inside, so that interpolation has all its neighbours.
+        inside = (x >= 0.5) & (x <= width - 0.5) & (y >= 0.5) & (y <= height - 0.5)
+        return bool(inside.all())
 
     def source_positions(self, target: Camera) -> tuple[Array, Array]:
         """Return where each pixel centre of the pinhole ``target`` lies in the distorted image.
@@ -57,7 +86,7 @@ def distorted(
 class ColourRectifier:
     """Turns the distorted colour image into that of the pinhole ``target``.
 
-    The target is the source's pinhole at another size (``source.camera.resized``). Pixels that the
+    The target is the source's pinhole at any size (``source.pinhole().resized``). Pixels that the
     lens did not see repeat the nearest border pixel: black ones would be taken for dark surfaces.
     """
 
@@ -66,7 +95,8 @@ class ColourRectifier:
         self._shrinks = target.width < source.camera.width
         self._maps: tuple[cv2.typing.MatLike, cv2.typing.MatLike] | None = None
         if source.is_distorted:
-            x, y = source.source_positions(source.camera)
+            full_size = target.resized(source.camera.width, source.camera.height)
+            x, y = source.source_positions(full_size)
             # OpenCV puts pixel centres at integers.
             xy = np.stack([x - 0.5, y - 0.5], axis=-1).astype(np.float32)
             self._maps = cv2.convertMaps(xy, np.empty(0), cv2.CV_16SC2)

@@ -74,7 +74,7 @@ class ImageSequence:
         if not self._files:
             raise DatasetError(f"{name}: there is no frame")
         self._sensor = sensor
-        self._camera = options.target(sensor.colour.camera)
+        self._camera = options.target(sensor.colour.pinhole())
         self._to_colour = ColourRectifier(sensor.colour, self._camera)
         self._to_depth = sensor.depth_mapper(self._camera)
         self._check_depth_scale()

@@ -92,3 +92,21 @@ def test_halving_averages_blocks() -> None:
     found = ColourRectifier(Calibration(CAMERA), CAMERA.resized(160, 120))(image)
     blocks = image.reshape(120, 2, 160, 2, 3).mean(axis=(1, 3))
     assert np.abs(found - blocks).max() <= 0.5
+
+
+def test_every_pixel_of_the_pinhole_was_seen_and_hardly_more_is_cut_away() -> None:
+    pinhole = FR1.pinhole()
+    zoom = pinhole.fx / CAMERA.fx
+    assert 1.03 < zoom < 1.1
+    assert pinhole.fy / CAMERA.fy == pytest.approx(zoom)
+    full = np.full((240, 320), 5000, np.uint16)
+    assert DepthRectifier(FR1, pinhole, depth_scale=5000)(full).all()
+    x, y = FR1.source_positions(pinhole)
+    # Somewhere the border touches the edge of what the lens saw.
+    edge = np.minimum(np.minimum(x, 320 - x), np.minimum(y, 240 - y))
+    assert 0.5 <= edge.min() < 0.55
+    image = np.rint(scene(*lens_rays(FR1))).astype(np.uint8)
+    found = ColourRectifier(FR1, pinhole)(np.dstack([image] * 3)).astype(float)
+    assert np.abs(found - scene(*pinhole_rays(pinhole))[..., None]).max() < 2
+    barrel = Calibration(CAMERA, (-0.1, 0.0, 0.0, 0.0, 0.0))
+    assert barrel.pinhole() == CAMERA
