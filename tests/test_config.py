@@ -33,8 +33,6 @@ def test_every_value_has_a_default_and_cannot_be_changed() -> None:
         (SlamConfig, {"seed": -1}, "seed = -1"),
     ],
 )
-def test_what_is_out_of_range_is_named(
-    section: Any, values: dict[str, Any], message: str
-) -> None:
+def test_what_is_out_of_range_is_named(section: Any, values: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         section(**values)

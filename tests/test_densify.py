@@ -9,7 +9,7 @@ import torch
 from gsslam import geometry
 from gsslam.camera import Camera
 from gsslam.config import DensifyConfig
-from gsslam.densify import spheres_from_pixels, unexplained_pixels
+from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
 from gsslam.raster.plan import RasterPlan
 
 CAMERA = Camera(24, 16, 20.0, 21.0, 12.5, 7.5)
@@ -34,14 +34,36 @@ def test_open_and_too_distant_pixels_are_unexplained() -> None:
     assert not unexplained_pixels(planes(0.9, 1.0), depth, config).any()
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf"), 10.5])
-def test_no_measurement_makes_no_sphere(bad: float) -> None:
-    config = DensifyConfig(max_depth=10)
+UNMEASURED = [0.0, -1.0, float("nan"), float("inf"), 10.5]
+
+
+@pytest.mark.parametrize("bad", UNMEASURED)
+def test_no_measurement_makes_a_sphere_only_where_gaps_are_filled(bad: float) -> None:
     depth = torch.full((2, 3), 2.0)
     depth[1, 1] = bad
+    config = DensifyConfig(max_depth=10, fill_unmeasured=False)
     mask = unexplained_pixels(planes(0.0, 0.0), depth, config)
     assert not mask[1, 1]
     assert int(mask.sum()) == 5
+    config = DensifyConfig(max_depth=10, fill_unmeasured=True)
+    assert unexplained_pixels(planes(0.0, 0.0), depth, config).all()
+    assert not unexplained_pixels(planes(0.9, 2.0), depth, config).any()
+
+
+def test_gaps_take_the_nearest_measurement() -> None:
+    config = DensifyConfig(max_depth=10)
+    depth = torch.zeros(9, 12)
+    depth[2, 3], depth[7, 10] = 1.5, 4.0
+    depth[0, :5] = torch.tensor(UNMEASURED)
+    filled = filled_depth(depth, config)
+    rows, columns = torch.meshgrid(torch.arange(9), torch.arange(12), indexing="ij")
+    first = torch.hypot(rows - 2.0, columns - 3.0)
+    second = torch.hypot(rows - 7.0, columns - 10.0)
+    clear = (first - second).abs() > 0.5  # the distance transform is approximate
+    assert torch.equal(filled[clear], torch.where(first < second, 1.5, 4.0)[clear])
+    assert set(filled.unique().tolist()) == {1.5, 4.0}
+    everywhere = torch.rand(9, 12) + 0.5
+    assert torch.equal(filled_depth(everywhere, config), everywhere)
 
 
 def test_new_spheres_lie_on_the_grid_at_the_measured_points() -> None:

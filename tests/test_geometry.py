@@ -103,6 +103,14 @@ def test_orthonormalized_is_a_rotation_nearby(xi: np.ndarray, noise: np.ndarray)
     assert np.allclose(geometry.orthonormalized(T), T, atol=1e-14)
 
 
+@given(twists(), twists())
+def test_moved_applies_the_motion_last_and_stays_rigid(xi: np.ndarray, step: np.ndarray) -> None:
+    T = geometry.exp_se3(xi)
+    moved = geometry.moved(T, step)
+    assert np.allclose(moved, geometry.exp_se3(step) @ T, atol=1e-13)
+    assert np.allclose(moved[:3, :3] @ moved[:3, :3].T, np.eye(3), atol=1e-15 * 4)
+
+
 def test_orthonormalized_never_mirrors() -> None:
     mirrored = np.diag([1.0, 1.0, -1.0, 1.0])
     assert np.linalg.det(geometry.orthonormalized(mirrored)[:3, :3]) == pytest.approx(1)

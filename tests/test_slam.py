@@ -49,14 +49,14 @@ def outcome(room: list[Frame]) -> Outcome:
     return run(room)
 
 
-def test_every_frame_is_tracked_to_the_millimetre(room: list[Frame], outcome: Outcome) -> None:
+def test_every_frame_is_tracked_to_a_few_millimetres(room: list[Frame], outcome: Outcome) -> None:
     assert all(result.tracked and not result.reason for result in outcome.results)
     truth = np.stack([frame.T_world_camera for frame in room])
     ours = aligned(outcome.trajectory.T_world_camera, truth)
     errors = np.linalg.norm((ours - truth)[:, :3, 3], axis=1)
     moved = np.linalg.norm(truth[-1, :3, 3] - truth[0, :3, 3])
     assert moved > 0.05
-    assert np.sqrt(np.mean(errors**2)) < 0.004
+    assert np.sqrt(np.mean(errors**2)) < 0.003
 
 
 def test_the_first_camera_is_the_world(outcome: Outcome) -> None:
@@ -82,11 +82,12 @@ def test_results_say_what_happened(room: list[Frame], outcome: Outcome) -> None:
 
 
 def test_the_map_looks_like_the_frames(room: list[Frame], outcome: Outcome) -> None:
-    for index in (0, 7, 15):  # 7 and 15 are held out
+    # Frame 7 is held out; later ones look past the edge of what the last keyframe showed.
+    for index in (0, 7, 11):
         view = outcome.slam.render(outcome.trajectory.T_world_camera[index])
         frame = room[index]
         error = view.colour.clip(0, 1) - frame.rgb / np.float32(255)
-        assert -10 * np.log10(np.mean(error**2)) > 24
+        assert -10 * np.log10(np.mean(error**2)) > 28
         both = (view.depth > 0) & (frame.depth > 0)
         assert both.mean() > 0.95
         assert np.median(np.abs(view.depth - frame.depth)[both]) < 0.02
@@ -102,9 +103,10 @@ def test_the_same_bytes_again_with_any_number_of_threads(threads: int) -> None:
 
 
 def test_the_seed_decides_the_window() -> None:
-    # Enough keyframes that some are drawn: every second frame.
+    # Keyframes and draws enough that some are left out: every frame is one, one of four is drawn.
     keyframes = replace(CONFIG.keyframes, max_interval=1, heldout_every=0)
-    config = replace(CONFIG, keyframes=keyframes, mapping=replace(CONFIG.mapping, iterations=5))
+    mapping = replace(CONFIG.mapping, iterations=5, window_random=1)
+    config = replace(CONFIG, keyframes=keyframes, mapping=mapping)
     sequence = frames(8)
     first = run(sequence, config).bytes()
     assert run(sequence, config).bytes() == first
@@ -119,13 +121,13 @@ def test_the_capacity_is_never_passed(room: list[Frame]) -> None:
         assert slam.map.count <= slam.map.capacity == 3000
 
 
-def test_a_black_frame_is_lost_and_the_next_is_found(room: list[Frame]) -> None:
+def test_an_unrelated_frame_is_lost_and_the_next_is_found(room: list[Frame]) -> None:
     slam = Slam(CONFIG, room[0].camera)
     for frame in room[:4]:
         slam.track(frame)
     keyframes = len(slam.keyframes)
-    black = replace(room[4], rgb=np.zeros_like(room[4].rgb), depth=np.zeros_like(room[4].depth))
-    lost = slam.track(black)
+    noise = np.random.default_rng(0).integers(0, 256, room[4].rgb.shape, dtype=np.uint8)
+    lost = slam.track(replace(room[4], rgb=noise))
     assert not lost.tracked
     assert lost.reason
     assert not lost.is_keyframe
