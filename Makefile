@@ -29,8 +29,8 @@ format: .venv/ready ## rewrite the sources in the project's style
 	$(BIN)/clang-format -i $(CPP_SOURCES)
 
 bench: native ## time the native kernels
-	$(BIN)/python scripts/bench_rasterizer.py
-	$(BIN)/python scripts/bench_losses.py
+	$(BIN)/python -m scripts.bench_rasterizer
+	$(BIN)/python -m scripts.bench_losses
 
 wheel: .venv/ready ## dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build

@@ -29,7 +29,7 @@ def ewa_covariance(point: Array, radius: float, fx: float, fy: float) -> Array:
 
 def scalar_covariance(point: Array, radius: float, fx: float, fy: float) -> Array:
     """Return the covariance that gsslam takes instead: a circle's."""
-    return fx * fy * (radius / point[2]) ** 2 * np.eye(2)
+    return float(fx * fy * (radius / point[2]) ** 2) * np.eye(2)
 
 
 def footprint_error(approximate: Array, exact: Array) -> float:

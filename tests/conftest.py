@@ -3,8 +3,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from gsslam import _native
+
+# Torch's idle threads spin, which takes the processors from the native pool.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
