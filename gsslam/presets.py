@@ -24,6 +24,12 @@ def preset_names() -> list[str]:
     return sorted(path.stem for path in configs_folder().glob("*.yaml"))
 
 
+def preset_for(dataset: str) -> str:
+    """Return the preset of a dataset's family (the part before the slash), or ``default``."""
+    family = dataset.split("/", maxsplit=1)[0]
+    return family if family in preset_names() else "default"
+
+
 def load_preset(name: str) -> SlamConfig:
     """Return the configuration of preset ``name``, or of the YAML file of that path.
 

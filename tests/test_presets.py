@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gsslam.config import KeyframeConfig, SlamConfig, TrackingConfig
 from gsslam.errors import ConfigError
-from gsslam.presets import config_hash, config_to_yaml, load_preset, preset_names
+from gsslam.presets import config_hash, config_to_yaml, load_preset, preset_for, preset_names
 from gsslam.run_folder import RunFolder
 
 
@@ -18,6 +18,11 @@ def test_the_shipped_presets_are_valid_and_the_default_changes_nothing() -> None
     configs = [load_preset(name) for name in preset_names()]
     assert load_preset("default") == SlamConfig()
     assert len(configs) == len({config_hash(config) for config in configs})
+
+
+def test_a_dataset_family_may_have_a_preset_of_its_own() -> None:
+    assert preset_for("synthetic/room") == "synthetic"
+    assert preset_for("tum/fr1_desk") == preset_for("/data/my/scan") == "default"
 
 
 @given(st.floats(1e-6, 1e3), st.integers(1, 50), st.integers(0, 2**40))

@@ -82,17 +82,24 @@ void CpuRasterizer::project_chunk(const SphereMatrix& spheres, size_t chunk) {
 }
 
 // Radix sort, stable, so that equal depths stay in the order of their indices. Positive floats sort
-// like their bits.
+// like their bits; bits that all depths share are left out, which usually saves a third of the work.
 void CpuRasterizer::sort_by_depth(size_t visible) {
   constexpr int kBits = 11, kBuckets = 1 << kBits;
+  uint64_t nearest = ~uint64_t{0}, farthest = 0;
+  for (size_t i = 0; i < visible; ++i) {
+    nearest = std::min(nearest, keys_[i]);
+    farthest = std::max(farthest, keys_[i]);
+  }
+  const uint64_t offset = visible ? nearest >> 32 << 32 : 0;
+  const int bits = visible ? std::bit_width((farthest - offset) >> 32) : 0;
   uint64_t* from = keys_.data();
   uint64_t* to = keys_swap_.data();
-  static_assert(kBits * 3 >= 32);
-  for (int shift = 32; shift < 64; shift += kBits) {
+  for (int shift = 32; shift < 32 + bits; shift += kBits) {
     uint32_t starts[kBuckets + 1] = {};
-    for (size_t i = 0; i < visible; ++i) ++starts[(from[i] >> shift & (kBuckets - 1)) + 1];
+    const auto bucket = [&](uint64_t key) { return (key - offset) >> shift & (kBuckets - 1); };
+    for (size_t i = 0; i < visible; ++i) ++starts[bucket(from[i]) + 1];
     for (int b = 0; b < kBuckets; ++b) starts[b + 1] += starts[b];
-    for (size_t i = 0; i < visible; ++i) to[starts[from[i] >> shift & (kBuckets - 1)]++] = from[i];
+    for (size_t i = 0; i < visible; ++i) to[starts[bucket(from[i])]++] = from[i];
     std::swap(from, to);
   }
   if (from != keys_.data()) std::memcpy(keys_.data(), from, visible * sizeof(*from));

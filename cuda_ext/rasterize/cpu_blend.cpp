@@ -134,7 +134,9 @@ void backward_all(const TileSpheres& t, const BackwardTile& back) {
         alive &= ~(uint64_t{1} << b);
     }
     float* out = back.sums + static_cast<size_t>(t.slots[i]) * back.stride;
-    for (int k = 0; k < num_sums; ++k) out[k] = sum(sums[k]);
+    static_assert(kSums == 8);
+    sum_eight(sums, out);
+    for (int k = kSums; k < num_sums; ++k) out[k] = sum(sums[k]);
     if constexpr (kWithStatistics) {
       const int k = kSums + t.num_features + kStatMaxWeight;
       out[k] = largest(sums[k]);

@@ -11,10 +11,10 @@ from tyro.conf import arg
 from gsslam.cli.console import ProgressReport, print_result
 from gsslam.config import SlamConfig
 from gsslam.device import resolve_device
-from gsslam.presets import load_preset
+from gsslam.presets import load_preset, preset_for
 from gsslam.source import Source, parse_resolution
 
-_DEFAULT_PRESET = "default"
+_AUTO_PRESET = "auto"
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,9 @@ class Run:
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     # Where to compute; auto takes the GPU where there is a usable one.
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    # Named configuration (default, fast, quality, cpu) or a YAML file, such as a run's config.yaml.
-    preset: Annotated[str, arg(metavar="NAME")] = _DEFAULT_PRESET
+    # Named configuration (default, fast, quality, cpu ...) or a YAML file, such as a run's
+    # config.yaml; auto takes the one of the dataset's family, if there is one.
+    preset: Annotated[str, arg(metavar="NAME")] = _AUTO_PRESET
     # Stop after this many frames. Default: all.
     max_frames: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
     # Take every K-th frame.
@@ -92,10 +93,17 @@ def run_defaults(arguments: list[str]) -> Run:
     The preset is looked for before the rest is parsed, since it decides the defaults that the help
     shows and that single values override. Raises ConfigError where there is no such preset.
     """
-    preset = _DEFAULT_PRESET
+    preset = _argument(arguments, "--preset") or Run.preset
+    dataset = _argument(arguments, "--dataset") or Run.dataset
+    name = preset_for(dataset) if preset == _AUTO_PRESET else preset
+    return Run(preset=preset, config=load_preset(name))
+
+
+def _argument(arguments: list[str], flag: str) -> str:
+    """Return what follows ``flag`` in the command line, or nothing."""
     for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        if word == "--preset" and following:
-            preset = following
-        elif word.startswith("--preset="):
-            preset = word.removeprefix("--preset=")
-    return Run(preset=preset, config=load_preset(preset))
+        if word == flag:
+            return following
+        if word.startswith(f"{flag}="):
+            return word.removeprefix(f"{flag}=")
+    return ""
