@@ -209,4 +209,6 @@ def test_as_a_module_with_a_reader_that_leaves_early(workplace: Path) -> None:
 def test_the_preset_is_found_however_it_is_written() -> None:
     for arguments in (["run", "--preset", "quality"], ["run", "--preset=quality"]):
         assert run_defaults(arguments).config == load_preset("quality")
-    assert run_defaults(["run"]).config == load_preset("default")
+    assert run_defaults(["run"]).config == load_preset("synthetic")  # the default dataset's
+    for arguments in (["run", "--dataset", "tum/fr1_xyz"], ["run", "--dataset=tum/fr1_xyz"]):
+        assert run_defaults(arguments).config == load_preset("default")
