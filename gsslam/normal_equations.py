@@ -6,11 +6,13 @@ observed = gain * rendered + bias.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.autograd import forward_ad
 
 from gsslam import _native
 from gsslam.camera import Camera
@@ -143,9 +145,7 @@ def normal_equations_reference(
         expected = planes[PLANE_DEPTH][measured] / planes[PLANE_SILHOUETTE][measured]
         return torch.cat([colour.reshape(-1), (expected - depth[measured]) / sigma[measured]])
 
-    zero = torch.zeros(UNKNOWNS, dtype=torch.float64)
-    r = residuals(zero)
-    J = torch.autograd.functional.jacobian(residuals, zero)  # (residuals, 8)
+    r, J = _with_jacobian(residuals, torch.zeros(UNKNOWNS, dtype=torch.float64))
     is_colour = torch.arange(len(r)) < 3 * int(valid.sum())
     scale = torch.where(is_colour, 1.0, weights.depth_weight).double()
     W = scale / r.abs().clamp(min=1)
@@ -162,3 +162,16 @@ def normal_equations_reference(
         depth_pixels,
         float(np.sqrt(depth_squares / max(depth_pixels, 1))),
     )
+
+
+def _with_jacobian(
+    function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``function(x)`` (n,) and its derivative (n, m) by ``x`` (m,), in forward mode."""
+    columns = []
+    for direction in torch.eye(len(x), dtype=x.dtype):
+        with forward_ad.dual_level():
+            dual = function(forward_ad.make_dual(x, direction))  # type: ignore[no-untyped-call]
+            value, tangent = forward_ad.unpack_dual(dual)  # type: ignore[no-untyped-call]
+            columns.append(torch.zeros_like(value) if tangent is None else tangent)
+    return value, torch.stack(columns, dim=1)

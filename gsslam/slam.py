@@ -122,7 +122,7 @@ class Slam:
         return frame.T_camera_keyframe @ self.keyframes[frame.keyframe].T_camera_world
 
     def _predictions(self) -> list[NDArray[np.float64]]:
-        """Return guesses of the next T_camera_world: constant velocity, half of it, standing still."""
+        """Return guesses of the next T_camera_world: constant velocity, half of it, no motion."""
         last = self._pose(-1)
         if len(self._frames) < 2 or not self._last_tracked:
             return [last]

@@ -1,7 +1,14 @@
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+
+from gsslam import _native
+
+# Torch's idle threads spin, which takes the processors from the native pool.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +19,22 @@ def data_root() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real sequences at {folder}; set GSSLAM_DATA to their folder")
     return folder
+
+
+@pytest.fixture(params=["portable", "avx2", "avx512"])
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each instruction set in turn, set for the native kernels."""
+    before = _native.isa()
+    if not _native.set_isa(request.param):
+        pytest.skip(f"this processor has no {request.param}")
+    yield request.param
+    _native.set_isa(before)
+
+
+@pytest.fixture(autouse=True)
+def _thread_count() -> Iterator[None]:
+    """Give the native pool back with the number of threads that it had."""
+    before = _native.thread_count()
+    yield
+    if _native.thread_count() != before:
+        _native.set_thread_count(before)

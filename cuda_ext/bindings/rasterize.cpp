@@ -34,13 +34,13 @@ SphereMatrix matrix(uintptr_t parameters, int64_t capacity, int64_t count) {
 }
 
 std::array<double, 12> backward(CpuRasterizer& plan, uintptr_t parameters, int64_t capacity,
-                               int64_t count, uintptr_t image, uintptr_t grad_image,
-                               uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics) {
+                                int64_t count, uintptr_t image, uintptr_t grad_image,
+                                uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics) {
   std::array<double, 12> grad_pose;
-  plan.backward(matrix(parameters, capacity, count),
-                {pointer<const float>(image), pointer<const float>(grad_image),
-                 pointer<const float>(error), pointer<float>(grad_parameters),
-                 pointer<float>(statistics), grad_pose.data()});
+  plan.backward(
+      matrix(parameters, capacity, count),
+      {pointer<const float>(image), pointer<const float>(grad_image), pointer<const float>(error),
+       pointer<float>(grad_parameters), pointer<float>(statistics), grad_pose.data()});
   return grad_pose;
 }
 
@@ -48,12 +48,11 @@ std::array<double, 12> backward(CpuRasterizer& plan, uintptr_t parameters, int64
 
 void bind_rasterize(nb::module_& m) {
   const auto no_gil = nb::call_guard<nb::gil_scoped_release>();
-  nb::class_<View>(m, "View").def("__init__", [](View* self, int width, int height,
-                                                 const std::array<double, 4>& intrinsics,
-                                                 double low_pass,
-                                                 const std::array<double, 12>& T_camera_world) {
-    new (self) View(make_view(width, height, intrinsics, low_pass, T_camera_world));
-  });
+  nb::class_<View>(m, "View").def(
+      "__init__", [](View* self, int width, int height, const std::array<double, 4>& intrinsics,
+                     double low_pass, const std::array<double, 12>& T_camera_world) {
+        new (self) View(make_view(width, height, intrinsics, low_pass, T_camera_world));
+      });
   nb::class_<CpuRasterizer>(m, "CpuRasterizer")
       .def(nb::init<int>(), nb::arg("num_features"))
       .def(

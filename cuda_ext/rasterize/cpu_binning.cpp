@@ -1,5 +1,5 @@
-// Projection, sorting by depth and distribution to tiles. Work is cut into chunks of fixed size, not
-// into one part a thread, so that the result does not depend on the number of threads.
+// Projection, sorting by depth and distribution to tiles. Work is cut into chunks of fixed size,
+// not into one part a thread, so that the result does not depend on the number of threads.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -82,7 +82,8 @@ void CpuRasterizer::project_chunk(const SphereMatrix& spheres, size_t chunk) {
 }
 
 // Radix sort, stable, so that equal depths stay in the order of their indices. Positive floats sort
-// like their bits; bits that all depths share are left out, which usually saves a third of the work.
+// like their bits; bits that all depths share are left out, which usually saves a third of the
+// work.
 void CpuRasterizer::sort_by_depth(size_t visible) {
   constexpr int kBits = 11, kBuckets = 1 << kBits;
   uint64_t nearest = ~uint64_t{0}, farthest = 0;
@@ -121,7 +122,8 @@ int64_t CpuRasterizer::project(const SphereMatrix& spheres, const View& view) {
   for (size_t chunk = 0; chunk < chunks; ++chunk)
     for (uint32_t i = 0; i < chunk_counts_[chunk]; ++i) {
       const uint64_t position = chunk * kProjectChunk + i;
-      keys_[visible++] = uint64_t{std::bit_cast<uint32_t>(chunk_splats_[position].z)} << 32 | position;
+      keys_[visible++] =
+          uint64_t{std::bit_cast<uint32_t>(chunk_splats_[position].z)} << 32 | position;
     }
   sort_by_depth(visible);
   bins_.splats.resize(visible);

@@ -31,15 +31,6 @@ def gradients(render, spheres: torch.Tensor, T: torch.Tensor, upstream: torch.Te
     return planes, spheres.grad, T.grad
 
 
-@pytest.fixture(params=["portable", "avx2", "avx512"])
-def isa(request):
-    before = _native.isa()
-    if not _native.set_isa(request.param):
-        pytest.skip(f"this processor has no {request.param}")
-    yield request.param
-    _native.set_isa(before)
-
-
 @pytest.mark.parametrize("sigma", [0.4, 2.0, 12.0])
 @pytest.mark.parametrize("num_features", [0, 3, 16])
 def test_matches_reference(isa, sigma, num_features):
@@ -73,8 +64,10 @@ def _reference_without_invalid(spheres, T, upstream):
     """Differentiate only what is drawn: automatic differentiation makes NaN of 0 x inf."""
     plan = RasterPlan()
     drawn = torch.tensor(
-        [plan.project(spheres[:, [i]].contiguous(), 1, CAMERA, T.numpy(), LOW_PASS) > 0
-         for i in range(spheres.shape[1])]
+        [
+            plan.project(spheres[:, [i]].contiguous(), 1, CAMERA, T.numpy(), LOW_PASS) > 0
+            for i in range(spheres.shape[1])
+        ]
     )
     planes, some_grad, grad_T = gradients(rasterize_reference, spheres[:, drawn], T, upstream)
     grad = torch.zeros_like(spheres)
@@ -140,7 +133,6 @@ def test_bytes_do_not_depend_on_threads_or_repetition():
         _native.set_thread_count(threads)
         planes, grad, grad_T = gradients(rasterize_native, spheres, T, upstream)
         results.add(b"".join(t.detach().numpy().tobytes() for t in (planes, grad, grad_T)))
-    _native.set_thread_count(0)
     assert len(results) == 1
 
 
