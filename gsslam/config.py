@@ -124,13 +124,13 @@ class MappingConfig(_Section):
     """Optimisation of spheres and poses over a window of keyframes."""
 
     # Optimisation steps after each keyframe.
-    iterations: PositiveCount = 30
+    iterations: PositiveCount = 40
     # Optimisation steps after the first keyframe.
     first_iterations: PositiveCount = 100
     # Newest keyframes in the window.
-    window_size: PositiveCount = 4
+    window_size: PositiveCount = 2
     # Random older keyframes added to the window.
-    window_random: Count = 4
+    window_random: Count = 6
     # Share of D-SSIM in the colour loss; the rest is L1.
     ssim_weight: Share = 0.2
     # Weight of the depth L1 (metres) against the colour loss.
