@@ -138,7 +138,7 @@ class MappingConfig(_Section):
     # Weight of the measured pixels' uncovered share.
     silhouette_weight: NonNegative = 0.0
     # Learning rate of the centres, metres.
-    centre_rate: Positive = 2e-4
+    centre_rate: Positive = 5e-5
     # Learning rate of the logarithm of the radius.
     radius_rate: Positive = 5e-3
     # Learning rate of the opacity's logit.

@@ -48,6 +48,17 @@ vfloat huber_cost(vfloat residual) {
   return size < 1.0f ? 0.5f * size * size : size - 0.5f;
 }
 
+// Geman and McClure's: a depth residual of many sigma is another surface and must not pull at all.
+vfloat geman_mcclure_weight(vfloat residual) {
+  const vfloat ratio = kDepthScale2 / (kDepthScale2 + residual * residual);
+  return ratio * ratio;
+}
+
+vfloat geman_mcclure_cost(vfloat residual) {
+  const vfloat square = residual * residual;
+  return 0.5f * kDepthScale2 * square / (kDepthScale2 + square);
+}
+
 vfloat masked(vint mask, vfloat value) { return (vfloat)(mask & (vint)value); }
 
 // Fills the residuals and adds the block to the tile's cost and counts; false if no pixel takes
@@ -76,8 +87,8 @@ bool form_residuals(const TileSpheres& t, int block, const Rendered& rendered,
   sums[kTrackDepthPixels] += masked(measured, splat(1.0f));
   sums[kTrackDepthSquares] += difference * difference;
   out.value[kColours] = difference * out.inv_sigma;
-  out.weight[kColours] = masked(measured, k.depth_weight * huber_weight(out.value[kColours]));
-  sums[kTrackCost] += masked(measured, k.depth_weight * huber_cost(out.value[kColours]));
+  out.weight[kColours] = masked(measured, k.depth_weight * geman_mcclure_weight(out.value[kColours]));
+  sums[kTrackCost] += masked(measured, k.depth_weight * geman_mcclure_cost(out.value[kColours]));
   return true;
 }
 

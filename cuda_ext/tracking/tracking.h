@@ -9,6 +9,9 @@ namespace gsslam {
 inline constexpr int kUnknowns = 8;
 inline constexpr int kHessian = kUnknowns * (kUnknowns + 1) / 2;  // upper triangle, row by row
 
+// Square of the depth residual, in sigmas, where its weight has fallen to a quarter.
+inline constexpr float kDepthScale2 = 9.0f;
+
 // What a tile, and in the end the image, sums up.
 enum TrackingSum {
   kTrackHessian = 0,
