@@ -22,6 +22,8 @@ from gsslam.raster.plan import RasterPlan
 from gsslam.raster.reference import rasterize_reference
 
 UNKNOWNS = 8
+# Square of the depth residual, in sigmas, where its weight has fallen to a quarter.
+DEPTH_SCALE2 = 9.0
 _HESSIAN = UNKNOWNS * (UNKNOWNS + 1) // 2
 
 
@@ -145,11 +147,16 @@ def _equations(
     sigma: torch.Tensor,
     weights: ResidualWeights,
 ) -> NormalEquations:
-    """Weigh residuals (n,) and their Jacobian (n, 8): first the colours', then those of depth."""
+    """Weigh residuals (n,) and their Jacobian (n, 8): first the colours', then those of depth.
+
+    Colour by Huber, depth by Geman and McClure: a depth many sigma off is another surface.
+    """
     is_colour = torch.arange(len(r)) < num_colours
     scale = torch.where(is_colour, 1.0, weights.depth_weight).double()
-    W = scale / r.abs().clamp(min=1)
-    cost = scale * torch.where(r.abs() < 1, r**2 / 2, r.abs() - 0.5)
+    huber = torch.where(r.abs() < 1, r**2 / 2, r.abs() - 0.5)
+    cost = scale * torch.where(is_colour, huber, DEPTH_SCALE2 / 2 * r**2 / (DEPTH_SCALE2 + r**2))
+    outlier = (DEPTH_SCALE2 / (DEPTH_SCALE2 + r**2)) ** 2
+    W = scale * torch.where(is_colour, 1 / r.abs().clamp(min=1), outlier)
     colour_squares = float((r[is_colour] * weights.huber_colour).square().sum())
     depth_squares = float((r[~is_colour] * sigma).square().sum())
     return NormalEquations(
