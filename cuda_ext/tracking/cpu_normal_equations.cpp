@@ -87,7 +87,8 @@ bool form_residuals(const TileSpheres& t, int block, const Rendered& rendered,
   sums[kTrackDepthPixels] += masked(measured, splat(1.0f));
   sums[kTrackDepthSquares] += difference * difference;
   out.value[kColours] = difference * out.inv_sigma;
-  out.weight[kColours] = masked(measured, k.depth_weight * geman_mcclure_weight(out.value[kColours]));
+  out.weight[kColours] =
+      masked(measured, k.depth_weight * geman_mcclure_weight(out.value[kColours]));
   sums[kTrackCost] += masked(measured, k.depth_weight * geman_mcclure_cost(out.value[kColours]));
   return true;
 }
