@@ -77,6 +77,8 @@ class TrackingConfig(_Section):
     exposure_prior: NonNegative = 0.01
     # A frame is lost when less than this share of its pixels took part.
     min_valid_share: Share = 0.1
+    # A frame is lost when it is brighter than the map by more than this factor, or darker.
+    max_gain: Annotated[float, Field(gt=1)] = 2.5
     # A frame is lost when its root-mean-square colour residual is above this.
     max_colour_residual: Positive = 0.2
 

@@ -39,6 +39,8 @@ class PoseEstimate:
             return "the pose is not finite"
         if self.valid_share < config.min_valid_share:
             return f"only {self.valid_share:.0%} of the image is covered by the map"
+        if not 1 / config.max_gain < self.gain < config.max_gain:
+            return f"the image is {self.gain:.2f} times as bright as the map"
         if self.equations.colour_rms > config.max_colour_residual:
             return f"the colour residual {self.equations.colour_rms:.3f} is too large"
         return ""

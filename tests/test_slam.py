@@ -136,6 +136,22 @@ def test_an_unrelated_frame_is_lost_and_the_next_is_found(room: list[Frame]) -> 
     assert len(slam.finish()) == 6
 
 
+@pytest.mark.parametrize("brightness", [0, 20, 255])
+def test_a_blank_frame_without_depth_is_lost(room: list[Frame], brightness: int) -> None:
+    blank = replace(
+        room[4], rgb=np.full_like(room[4].rgb, brightness), depth=np.zeros_like(room[4].depth)
+    )
+    results = run([*room[:4], blank, room[5]]).results
+    assert [result.tracked for result in results] == [True, True, True, True, False, True]
+    assert results[4].reason
+
+
+def test_a_first_frame_beyond_the_reach_of_depth_is_refused(room: list[Frame]) -> None:
+    far = replace(room[0], depth=np.full_like(room[0].depth, 25.0))
+    with pytest.raises(TrackingError, match=r"no depth under 20 m"):
+        run([far])
+
+
 def test_depth_with_holes_and_nan_is_survived(room: list[Frame]) -> None:
     holes = []
     for frame in room[:5]:
@@ -159,7 +175,7 @@ def test_another_camera_is_refused(room: list[Frame]) -> None:
 
 def test_a_first_frame_without_depth_is_refused(room: list[Frame]) -> None:
     slam = Slam(CONFIG, room[0].camera)
-    with pytest.raises(TrackingError, match="frame 0 has no depth to start a map from"):
+    with pytest.raises(TrackingError, match=r"frame 0 has no depth under 20 m to start"):
         slam.track(replace(room[0], depth=np.zeros_like(room[0].depth)))
 
 
