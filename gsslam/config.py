@@ -77,6 +77,8 @@ class TrackingConfig(_Section):
     exposure_prior: NonNegative = 0.01
     # A frame is lost when less than this share of its pixels took part.
     min_valid_share: Share = 0.1
+    # A frame is lost when it is brighter than the map by more than this factor, or darker.
+    max_gain: Annotated[float, Field(gt=1)] = 2.5
     # A frame is lost when its root-mean-square colour residual is above this.
     max_colour_residual: Positive = 0.2
 
@@ -124,13 +126,13 @@ class MappingConfig(_Section):
     """Optimisation of spheres and poses over a window of keyframes."""
 
     # Optimisation steps after each keyframe.
-    iterations: PositiveCount = 30
+    iterations: PositiveCount = 40
     # Optimisation steps after the first keyframe.
     first_iterations: PositiveCount = 100
     # Newest keyframes in the window.
-    window_size: PositiveCount = 4
+    window_size: PositiveCount = 2
     # Random older keyframes added to the window.
-    window_random: Count = 4
+    window_random: Count = 6
     # Share of D-SSIM in the colour loss; the rest is L1.
     ssim_weight: Share = 0.2
     # Weight of the depth L1 (metres) against the colour loss.
@@ -138,7 +140,7 @@ class MappingConfig(_Section):
     # Weight of the measured pixels' uncovered share.
     silhouette_weight: NonNegative = 0.0
     # Learning rate of the centres, metres.
-    centre_rate: Positive = 2e-4
+    centre_rate: Positive = 5e-5
     # Learning rate of the logarithm of the radius.
     radius_rate: Positive = 5e-3
     # Learning rate of the opacity's logit.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class GsslamError(Exception):
-    """Root of all errors that gsslam raises on purpose; its text says what is wrong and what to do."""
+    """Root of all errors raised on purpose; the text says what is wrong and what to do."""
 
 
 class ConfigError(GsslamError):

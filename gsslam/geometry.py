@@ -34,7 +34,7 @@ def _rotation_coefficients(angle: float) -> tuple[float, float, float]:
 
 
 def exp_se3(xi: Array) -> Array:
-    """Return the (4, 4) motion of the twist ``xi`` (6,): translation part first, metres and radians."""
+    """Return the (4, 4) motion of the twist ``xi`` (6,): translation first, metres and radians."""
     v, omega = np.asarray(xi[:3], dtype=np.float64), np.asarray(xi[3:], dtype=np.float64)
     a, b, c = _rotation_coefficients(float(np.linalg.norm(omega)))
     W = hat(omega)
@@ -50,7 +50,7 @@ def log_so3(R: Array) -> Array:
     sine = float(np.sqrt(x * x + y * y + z * z))
     if sine < 1e-12:
         return 2 * np.array([x, y, z])
-    return 2 * np.arctan2(sine, w) / sine * np.array([x, y, z])
+    return float(2 * np.arctan2(sine, w) / sine) * np.array([x, y, z])
 
 
 def log_se3(T: Array) -> Array:

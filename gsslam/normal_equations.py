@@ -6,11 +6,13 @@ observed = gain * rendered + bias.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.autograd import forward_ad
 
 from gsslam import _native
 from gsslam.camera import Camera
@@ -20,6 +22,8 @@ from gsslam.raster.plan import RasterPlan
 from gsslam.raster.reference import rasterize_reference
 
 UNKNOWNS = 8
+# Square of the depth residual, in sigmas, where its weight has fallen to a quarter.
+DEPTH_SCALE2 = 9.0
 _HESSIAN = UNKNOWNS * (UNKNOWNS + 1) // 2
 
 
@@ -120,22 +124,11 @@ def normal_equations_reference(
     weights: ResidualWeights,
 ) -> NormalEquations:
     """Form the same equations in float64 by automatic differentiation; for small images."""
-    parameters, rgb, depth = parameters.double().detach(), rgb.double(), depth.double()
+    rgb, depth = rgb.double(), depth.double()
 
     def render(unknowns: torch.Tensor) -> torch.Tensor:
-        v, w = unknowns[:3], unknowns[3:6]
-        zero = torch.zeros((), dtype=torch.float64)
-        # At zero the exponential's derivative is that of I + hat(xi).
-        twist = torch.stack(
-            [
-                torch.stack([zero, -w[2], w[1], v[0]]),
-                torch.stack([w[2], zero, -w[0], v[1]]),
-                torch.stack([-w[1], w[0], zero, v[2]]),
-                torch.zeros(4, dtype=torch.float64),
-            ]
-        )
-        T = T_camera_world.double()
-        return rasterize_reference(parameters, T + twist @ T, camera, low_pass)
+        T = _moved(T_camera_world.double(), unknowns[:6])
+        return rasterize_reference(parameters.detach(), T, camera, low_pass)
 
     silhouette = render(torch.zeros(UNKNOWNS, dtype=torch.float64))[PLANE_SILHOUETTE]
     valid = silhouette >= weights.silhouette_threshold
@@ -149,22 +142,63 @@ def normal_equations_reference(
         expected = planes[PLANE_DEPTH][measured] / planes[PLANE_SILHOUETTE][measured]
         return torch.cat([colour.reshape(-1), (expected - depth[measured]) / sigma[measured]])
 
-    zero = torch.zeros(UNKNOWNS, dtype=torch.float64)
-    r = residuals(zero)
-    J = torch.func.jacfwd(residuals)(zero)  # (residuals, 8)
-    is_colour = torch.arange(len(r)) < 3 * int(valid.sum())
+    r, J = _with_jacobian(residuals, torch.zeros(UNKNOWNS, dtype=torch.float64))
+    return _equations(r, J, 3 * int(valid.sum()), sigma[measured], weights)
+
+
+def _equations(
+    r: torch.Tensor,
+    J: torch.Tensor,
+    num_colours: int,
+    sigma: torch.Tensor,
+    weights: ResidualWeights,
+) -> NormalEquations:
+    """Weigh residuals (n,) and their Jacobian (n, 8): first the colours', then those of depth.
+
+    Colour by Huber, depth by Geman and McClure: a depth many sigma off is another surface.
+    """
+    is_colour = torch.arange(len(r)) < num_colours
     scale = torch.where(is_colour, 1.0, weights.depth_weight).double()
-    W = scale / r.abs().clamp(min=1)
-    cost = scale * torch.where(r.abs() < 1, r**2 / 2, r.abs() - 0.5)
+    huber = torch.where(r.abs() < 1, r**2 / 2, r.abs() - 0.5)
+    cost = scale * torch.where(is_colour, huber, DEPTH_SCALE2 / 2 * r**2 / (DEPTH_SCALE2 + r**2))
+    outlier = (DEPTH_SCALE2 / (DEPTH_SCALE2 + r**2)) ** 2
+    W = scale * torch.where(is_colour, 1 / r.abs().clamp(min=1), outlier)
     colour_squares = float((r[is_colour] * weights.huber_colour).square().sum())
-    depth_squares = float((r[~is_colour] * sigma[measured]).square().sum())
-    pixels, depth_pixels = float(valid.sum()), float(measured.sum())
+    depth_squares = float((r[~is_colour] * sigma).square().sum())
     return NormalEquations(
         ((J * W[:, None]).T @ J).numpy(),
         (J.T @ (W * r)).numpy(),
         float(cost.sum()),
-        pixels,
-        float(np.sqrt(colour_squares / max(3 * pixels, 1))),
-        depth_pixels,
-        float(np.sqrt(depth_squares / max(depth_pixels, 1))),
+        num_colours / 3,
+        float(np.sqrt(colour_squares / max(num_colours, 1))),
+        float(len(sigma)),
+        float(np.sqrt(depth_squares / max(len(sigma), 1))),
     )
+
+
+def _with_jacobian(
+    function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return ``function(x)`` (n,) and its derivative (n, m) by ``x`` (m,), in forward mode."""
+    columns = []
+    for direction in torch.eye(len(x), dtype=x.dtype):
+        with forward_ad.dual_level():
+            dual = function(forward_ad.make_dual(x, direction))  # type: ignore[no-untyped-call]
+            value, tangent = forward_ad.unpack_dual(dual)  # type: ignore[no-untyped-call]
+            columns.append(torch.zeros_like(value) if tangent is None else tangent)
+    return value, torch.stack(columns, dim=1)
+
+
+def _moved(T: torch.Tensor, xi: torch.Tensor) -> torch.Tensor:
+    """Return (I + hat(xi)) T, (4, 4), which at zero has the derivative of exp(xi) T."""
+    v, w = xi[:3], xi[3:]
+    zero = torch.zeros((), dtype=torch.float64)
+    generator = torch.stack(
+        [
+            torch.stack([zero, -w[2], w[1], v[0]]),
+            torch.stack([w[2], zero, -w[0], v[1]]),
+            torch.stack([-w[1], w[0], zero, v[2]]),
+            torch.zeros(4, dtype=torch.float64),
+        ]
+    )
+    return T + generator @ T

@@ -102,8 +102,12 @@ def make_slam(
     """Return ``factory(config, camera, device)``, by default a Slam."""
     if factory is None:
         # Here, so that the command line answers --help without loading torch.
+        import torch
+
         from gsslam.slam import Slam
 
+        # Torch's idle threads spin, which takes the processors from the native pool.
+        torch.set_num_threads(1)
         factory = Slam
     return factory(config, camera, device)
 

@@ -76,7 +76,7 @@ class Slam:
         estimate = self._estimate(frame, pyramid)
         tracked_at = time.perf_counter()
         reason = estimate.verdict(self._config.tracking) if estimate else ""
-        is_keyframe = not reason and self._wants_keyframe(frame, estimate)
+        is_keyframe = not reason and self._wants_keyframe(frame.index, pyramid[0], estimate)
         T_camera_world = self._settle(frame, pyramid[0], estimate, reason, is_keyframe)
         mapped_at = time.perf_counter()
         return _result(
@@ -122,7 +122,7 @@ class Slam:
         return frame.T_camera_keyframe @ self.keyframes[frame.keyframe].T_camera_world
 
     def _predictions(self) -> list[NDArray[np.float64]]:
-        """Return guesses of the next T_camera_world: constant velocity, half of it, standing still."""
+        """Return guesses of the next T_camera_world: constant velocity, half of it, no motion."""
         last = self._pose(-1)
         if len(self._frames) < 2 or not self._last_tracked:
             return [last]
@@ -132,28 +132,33 @@ class Slam:
     def _estimate(self, frame: Frame, pyramid: list[ImageLevel]) -> PoseEstimate | None:
         """Return the frame's pose, or None for the first frame, which defines the world."""
         if not self._frames:
-            if not (frame.depth > 0).any():
-                raise TrackingError(f"frame {frame.index} has no depth to start a map from")
+            depth, limit = pyramid[0].depth, self._config.densify.max_depth
+            if not ((depth > 0) & (depth < limit)).any():
+                raise TrackingError(
+                    f"frame {frame.index} has no depth under {limit:g} m to start a map from"
+                )
             return None
         return self._tracker.estimate(
             self.map.parameters, self.map.count, pyramid, self._predictions(), *self._exposure
         )
 
-    def _wants_keyframe(self, frame: Frame, estimate: PoseEstimate | None) -> bool:
+    def _wants_keyframe(
+        self, index: int, level: ImageLevel, estimate: PoseEstimate | None
+    ) -> bool:
         if estimate is None:
             return True
         config = self._config.keyframes
-        if is_heldout(frame.index, config.heldout_every):
+        if is_heldout(index, config.heldout_every):
             return False
         T_last_camera = self.keyframes[-1].T_camera_world @ geometry.inverse(
             estimate.T_camera_world
         )
-        measured = frame.depth[frame.depth > 0]
-        return measured.size > 0 and keyframe_is_due(
+        measured = level.depth[level.depth > 0]
+        return len(measured) > 0 and keyframe_is_due(
             self._since_keyframe + 1,
             T_last_camera,
             estimate.valid_share,
-            float(np.median(measured)),
+            float(measured.median()),
             config,
         )
 

@@ -1,4 +1,4 @@
-"""Camera tracking: constant velocity, then damped Gauss-Newton on the rendered map, coarse to fine."""
+"""Camera tracking: damped Gauss-Newton on the rendered map, coarse to fine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gsslam.raster.plan import RasterPlan
 
 Array = NDArray[np.float64]
 
-# Damping (share of the diagonal) at first, its least, and the factor after a step that helped or not.
+# Damping (share of the diagonal): first, least, and its change after a step that helped or not.
 _DAMPING, _MIN_DAMPING, _DAMPING_FACTOR = 1e-4, 1e-7, 10.0
 
 
@@ -40,6 +40,8 @@ class PoseEstimate:
             return "the pose is not finite"
         if self.valid_share < config.min_valid_share:
             return f"only {self.valid_share:.0%} of the image is covered by the map"
+        if not 1 / config.max_gain < self.gain < config.max_gain:
+            return f"the image is {self.gain:.2f} times as bright as the map"
         if self.equations.colour_rms > config.max_colour_residual:
             return f"the colour residual {self.equations.colour_rms:.3f} is too large"
         return ""
@@ -198,6 +200,7 @@ class Tracker:
         gradient[7] += prior * bias
         diagonal = np.maximum(np.diag(hessian), 1e-12)
         try:
-            return -np.linalg.solve(hessian + damping * np.diag(diagonal), gradient)
+            step = -np.linalg.solve(hessian + damping * np.diag(diagonal), gradient)
+            return step.astype(np.float64)
         except np.linalg.LinAlgError:
             return None

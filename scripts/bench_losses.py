@@ -1,21 +1,22 @@
 """Time the native mapping loss and Adam on the CPU, with torch's autograd of the same loss beside.
 
-Run: python scripts/bench_losses.py [--width 320 --height 240 --spheres 30000]
+Run: python -m scripts.bench_losses [--width 320 --height 240 --spheres 30000]
 """
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 import tyro
+from rich.console import Console
+from rich.table import Table
 
 from gsslam import _native
 from gsslam.losses import ImageLoss, LossWeights, image_loss_reference
 from gsslam.optimizer import AdamState, SphereAdam
+from scripts.timing import measure, native_settings
 
 
 @dataclass
@@ -28,31 +29,23 @@ class Options:
     repeats: int = 40
 
 
-def milliseconds(work: Callable[[], object], repeats: int) -> str:
-    """Return the median and the central half of the times of ``work``, the first runs left out."""
-    times = []
-    for _ in range(repeats + 3):
-        start = time.perf_counter()
-        work()
-        times.append(1e3 * (time.perf_counter() - start))
-    low, median, high = statistics.quantiles(times[3:], n=4)
-    return f"{median:8.3f} ms   (quartiles {low:.3f} to {high:.3f})"
-
-
 def compare(
-    name: str, native: Callable[[], object], theirs: Callable[[], object], repeats: int
+    table: Table,
+    name: str,
+    native: Callable[[], object],
+    theirs: Callable[[], object],
+    repeats: int,
 ) -> None:
-    """Print the times of our work and of torch's, with one thread and with two."""
+    """Add the times of our work and of torch's to ``table``, with one thread and with two."""
     for threads in (1, 2):
-        _native.set_thread_count(threads)
-        torch.set_num_threads(1)  # torch's idle threads spin, which would slow ours
-        print(f"{name:38} {threads} threads  native {milliseconds(native, repeats)}")
-        torch.set_num_threads(threads)
-        print(f"{name:38} {threads} threads  torch  {milliseconds(theirs, repeats)}")
+        with native_settings(threads):
+            table.add_row(name, "native", str(threads), *measure(native, repeats).cells())
+            torch.set_num_threads(threads)
+            table.add_row(name, "torch", str(threads), *measure(theirs, repeats).cells())
 
 
-def bench_loss(options: Options) -> None:
-    """Print the times of the loss with its gradient."""
+def bench_loss(table: Table, options: Options) -> None:
+    """Add the times of the loss with its gradient."""
     height, width = options.height, options.width
     generator = torch.Generator().manual_seed(0)
     rendered = torch.rand(5, height, width, generator=generator)
@@ -71,11 +64,11 @@ def bench_loss(options: Options) -> None:
             gain = torch.tensor(1.1, requires_grad=True)
             image_loss_reference(leaf, colour, depth, w, gain=gain).total.backward()  # type: ignore[no-untyped-call]
 
-        compare(f"{name}, {width}x{height}", native, autograd, options.repeats)
+        compare(table, f"{name}, {width}x{height}", native, autograd, options.repeats)
 
 
-def bench_adam(options: Options) -> None:
-    """Print the times of a step where all, half or none of the spheres have a gradient."""
+def bench_adam(table: Table, options: Options) -> None:
+    """Add the times of a step where all, half or none of the spheres have a gradient."""
     count = options.spheres
     shape = (8, count)
     parameters, state, rates = torch.zeros(shape), AdamState.zeros(*shape), torch.full((8,), 1e-3)
@@ -98,15 +91,18 @@ def bench_adam(options: Options) -> None:
             leaf.grad = source.clone()
             theirs.step()
 
-        compare(f"Adam, {count} spheres, {share:.0%} seen", native, dense, options.repeats)
+        compare(table, f"Adam, {count} spheres, {share:.0%} seen", native, dense, options.repeats)
 
 
 def main() -> None:
     """Run the benches."""
     options = tyro.cli(Options, description=__doc__)
-    print(f"instruction set: {_native.isa()}")
-    bench_loss(options)
-    bench_adam(options)
+    table = Table(title=f"Loss and Adam, instruction set {_native.isa()}")
+    for column in ("work", "by", "threads", "median ms", "quartiles ms"):
+        table.add_column(column, justify="right" if column[-1] == "s" else "left")
+    bench_loss(table, options)
+    bench_adam(table, options)
+    Console().print(table)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 set -eu
 BUILD=${BUILD:-build/gpu}
 PYTHON=${PYTHON:-python3}
-TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations.py tests/test_fused.py"
+TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations_cuda.py tests/test_fused.py"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 build() {

@@ -3,8 +3,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from gsslam import _native
+
+# Torch's idle threads spin, which takes the processors from the native pool.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +23,13 @@ def data_root() -> Path:
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
+
+
+def usable_device(device: str) -> str:
+    """Return the device, or skip with the reason why it cannot be used."""
+    if device == "cuda" and _native.cuda_problem():
+        pytest.skip(_native.cuda_problem())
+    return device
 
 
 @pytest.fixture(params=["cpu", CUDA])
@@ -37,8 +48,20 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     _native.set_isa(before)
 
 
-def usable_device(device: str) -> str:
-    """Return the device, or skip with the reason why it cannot be used."""
-    if device == "cuda" and _native.cuda_problem():
-        pytest.skip(_native.cuda_problem())
-    return device
+@pytest.fixture(params=INSTRUCTION_SETS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each instruction set in turn, set for the native kernels."""
+    before = _native.isa()
+    if not _native.set_isa(request.param):
+        pytest.skip(f"this processor has no {request.param}")
+    yield request.param
+    _native.set_isa(before)
+
+
+@pytest.fixture(autouse=True)
+def _thread_count() -> Iterator[None]:
+    """Give the native pool back with the number of threads that it had."""
+    before = _native.thread_count()
+    yield
+    if _native.thread_count() != before:
+        _native.set_thread_count(before)

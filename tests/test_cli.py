@@ -10,13 +10,13 @@ import types
 from pathlib import Path
 
 import pytest
-from tests.oracle_slam import OracleSlam
 
 import gsslam
 from gsslam.cli import main
 from gsslam.cli.run import run_defaults
 from gsslam.presets import load_preset
 from gsslam.run_folder import RunFolder
+from tests.oracle_slam import OracleSlam
 
 SMALL = ["--max-frames", "9", "--resolution", "48x36"]
 
@@ -209,4 +209,6 @@ def test_as_a_module_with_a_reader_that_leaves_early(workplace: Path) -> None:
 def test_the_preset_is_found_however_it_is_written() -> None:
     for arguments in (["run", "--preset", "quality"], ["run", "--preset=quality"]):
         assert run_defaults(arguments).config == load_preset("quality")
-    assert run_defaults(["run"]).config == load_preset("default")
+    assert run_defaults(["run"]).config == load_preset("synthetic")  # the default dataset's
+    for arguments in (["run", "--dataset", "tum/fr1_xyz"], ["run", "--dataset=tum/fr1_xyz"]):
+        assert run_defaults(arguments).config == load_preset("default")

@@ -1,67 +1,219 @@
-"""The native normal equations against automatic differentiation of the reference."""
+"""Tracking's normal equations: native against float64 autograd, and the pose that they find."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 
+from gsslam import _native, geometry
+from gsslam.camera import Camera
+from gsslam.errors import NativeError
 from gsslam.normal_equations import (
+    NormalEquations,
     NormalEquationSolver,
     ResidualWeights,
     normal_equations_reference,
 )
-from gsslam.raster import constants
 from gsslam.raster.plan import RasterPlan
-from gsslam.raster.reference import rasterize_reference
-from tests.raster.scenes import CAMERA, random_pose, random_spheres
+from tests.raster.scenes import NASTY, nasty_spheres, random_pose, random_spheres
 
-LOW_PASS = constants.DEFAULT_LOW_PASS
-WEIGHTS = ResidualWeights(0.05, 0.05, 0.01, 0.003, 0.5)
-
-
-def observation(rng, spheres, T) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return colours (3, H, W) and depth (H, W) that the map is near to, with outliers and holes."""
-    planes = rasterize_reference(spheres, T, CAMERA, LOW_PASS)
-    depth = planes[3] / planes[4].clamp(min=1e-3)
-    depth = depth * torch.from_numpy(1 + 0.02 * rng.normal(size=depth.shape))
-    holes = torch.from_numpy(rng.uniform(size=depth.shape))
-    depth[holes < 0.2] = 0
-    depth[(holes > 0.2) & (holes < 0.25)] = float("inf")
-    noise = torch.from_numpy(rng.normal(size=(3, *depth.shape)))
-    return (planes[:3] + 0.05 * noise).float().contiguous(), depth.float()
+LOW_PASS = 0.3
+# What the scenes' camera sees, in fewer pixels: the reference differentiates each of them.
+CAMERA = Camera(29, 21, 26.0, 25.0, 14.3, 10.9)
+# Depth is random: with a sigma this large, some residuals are small and some are outliers.
+WEIGHTS = ResidualWeights(0.05, 0.3, 0.3, 0.05, 0.5)
 
 
-@pytest.mark.parametrize("sigma", [1.0, 4.0])
-def test_matches_automatic_differentiation(kernels, sigma):
+def observation(rng: np.random.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    shape = (CAMERA.height, CAMERA.width)
+    rgb = torch.from_numpy(rng.uniform(0, 1, (3, *shape)).astype(np.float32))
+    depth = torch.from_numpy(rng.uniform(0.5, 4, shape).astype(np.float32))
+    return rgb, depth
+
+
+def native(
+    spheres: torch.Tensor,
+    T: torch.Tensor,
+    rgb: torch.Tensor,
+    depth: torch.Tensor,
+    gain: float,
+    bias: float,
+    weights: ResidualWeights = WEIGHTS,
+) -> NormalEquations:
+    plan = RasterPlan()
+    plan.project(spheres, spheres.shape[1], CAMERA, T.numpy(), LOW_PASS)
+    return NormalEquationSolver(weights).form(plan, rgb, depth, gain, bias)
+
+
+def assert_close(actual: NormalEquations, expected: NormalEquations, tolerance: float) -> None:
+    assert expected.pixels > 100
+    assert (actual.pixels, actual.depth_pixels) == (expected.pixels, expected.depth_pixels)
+    # Unknowns have different units: each is measured by its own curvature.
+    scale = np.sqrt(np.diag(expected.hessian))
+    difference = (actual.hessian - expected.hessian) / np.outer(scale, scale)
+    assert np.abs(difference).max() < tolerance
+    gradient = expected.gradient / scale
+    error = np.linalg.norm(actual.gradient / scale - gradient)
+    assert error < tolerance * np.sqrt(2 * expected.cost)
+    assert actual.cost == pytest.approx(expected.cost, rel=tolerance)
+    assert actual.colour_rms == pytest.approx(expected.colour_rms, rel=tolerance)
+    assert actual.depth_rms == pytest.approx(expected.depth_rms, rel=tolerance)
+
+
+@dataclass(frozen=True)
+class Case:
+    spheres: torch.Tensor
+    T_camera_world: torch.Tensor
+    rgb: torch.Tensor
+    depth: torch.Tensor
+    exposure: tuple[float, float]
+    expected: NormalEquations
+
+    def native(self) -> NormalEquations:
+        return native(self.spheres, self.T_camera_world, self.rgb, self.depth, *self.exposure)
+
+
+@cache  # for all instruction sets
+def random_case(sigma: float, exposure: tuple[float, float]) -> Case:
     rng = np.random.default_rng(int(sigma))
-    spheres, T = random_spheres(rng, 400, sigma), random_pose(rng)
-    spheres[4] += 2
-    rgb, depth = observation(rng, spheres, T)
-    plan = RasterPlan(device=kernels)
-    plan.project(spheres.to(kernels), spheres.shape[1], CAMERA, T.numpy(), LOW_PASS)
-    solver = NormalEquationSolver(WEIGHTS, kernels)
-    ours = solver.form(plan, rgb.to(kernels), depth.to(kernels), 1.1, -0.02)
+    spheres, T = random_spheres(rng, 200, sigma), random_pose(rng)
+    rgb, depth = observation(rng)
+    depth[::3, ::2] = 0
+    depth[1, 5:25] = torch.tensor([float("nan"), float("inf"), -1.0, -float("inf"), 0.0]).repeat(4)
+    clean = depth.where(depth < 1e30, 0.0)
     expected = normal_equations_reference(
-        spheres, T, CAMERA, LOW_PASS, rgb, depth, 1.1, -0.02, WEIGHTS
+        spheres, T, CAMERA, LOW_PASS, rgb, clean, *exposure, WEIGHTS
     )
-    assert expected.pixels > 300
-    assert expected.depth_pixels > 200
-    for field in fields(expected):
-        actual, truth = getattr(ours, field.name), getattr(expected, field.name)
-        difference = np.linalg.norm(np.asarray(actual) - truth)
-        assert difference < 2e-5 * np.linalg.norm(truth), field.name
+    return Case(spheres, T, rgb, depth, exposure, expected)
 
 
-def test_nothing_to_see_gives_zeros(kernels):
-    plan = RasterPlan(device=kernels)
-    spheres = torch.zeros(8, 3, device=kernels)
-    spheres[2] = -1
-    plan.project(spheres, 3, CAMERA, np.eye(4), LOW_PASS)
-    rgb = torch.rand(3, CAMERA.height, CAMERA.width, device=kernels)
-    equations = NormalEquationSolver(WEIGHTS, kernels).form(plan, rgb, rgb[0].contiguous(), 1, 0)
-    assert equations.pixels == 0
-    assert not equations.hessian.any()
-    assert equations.mean_cost() == float("inf")
+@cache
+def nasty_case(name: str) -> Case:
+    rng = np.random.default_rng(3)
+    ordinary, T = random_spheres(rng, 60, 8.0), torch.eye(4, dtype=torch.float64)
+    rgb, depth = observation(rng)
+    spheres = torch.cat([ordinary[:, :30], nasty_spheres(name), ordinary[:, 30:]], dim=1)
+    # Automatic differentiation makes NaN of 0 x inf, so it sees only what is drawn.
+    plan = RasterPlan()
+    drawn = [
+        plan.project(spheres[:, [i]].contiguous(), 1, CAMERA, T.numpy(), LOW_PASS) > 0
+        for i in range(spheres.shape[1])
+    ]
+    expected = normal_equations_reference(
+        spheres[:, drawn], T, CAMERA, LOW_PASS, rgb, depth, 1.0, 0.0, WEIGHTS
+    )
+    return Case(spheres, T, rgb, depth, (1.0, 0.0), expected)
+
+
+@pytest.mark.parametrize("exposure", [(1.0, 0.0), (1.3, -0.1)])
+@pytest.mark.parametrize("sigma", [2.0, 4.0, 10.0])
+def test_native_is_the_reference(isa: str, sigma: float, exposure: tuple[float, float]) -> None:
+    case = random_case(sigma, exposure)
+    assert_close(case.native(), case.expected, 5e-6)
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_nasty_spheres_leave_the_equations_finite_and_right(isa: str, name: str) -> None:
+    case = nasty_case(name)
+    assert_close(case.native(), case.expected, 1e-4)
+
+
+def test_gradient_is_the_slope_of_the_cost() -> None:
+    rng = np.random.default_rng(5)
+    spheres, T = random_spheres(rng, 100, 6.0), random_pose(rng)
+    rgb, depth = observation(rng)
+    weights = ResidualWeights(0.05, 0.3, 0.3, 0.05, 0.0)  # the same pixels at every pose
+    equations = normal_equations_reference(
+        spheres, T, CAMERA, LOW_PASS, rgb, depth, 1.1, 0.02, weights
+    )
+    direction, step = rng.normal(size=8), 1e-7
+
+    def cost(size: float) -> float:
+        xi = size * direction
+        moved = torch.from_numpy(geometry.exp_se3(xi[:6]) @ T.numpy())
+        exposure = (1.1 + xi[6], 0.02 + xi[7])
+        return normal_equations_reference(
+            spheres, moved, CAMERA, LOW_PASS, rgb, depth, *exposure, weights
+        ).cost
+
+    slope = (cost(step) - cost(-step)) / (2 * step)
+    assert equations.gradient @ direction == pytest.approx(slope, rel=1e-4)
+
+
+def test_nothing_visible_gives_nothing(isa: str) -> None:
+    rng = np.random.default_rng(6)
+    rgb, depth = observation(rng)
+    spheres, T = random_spheres(rng, 10), torch.eye(4, dtype=torch.float64)
+    behind = spheres.clone()
+    behind[2] *= -1
+    for nothing in (behind, spheres[:, :0].contiguous()):
+        equations = native(nothing, T, rgb, depth, 1.0, 0.0)
+        assert not equations.hessian.any()
+        assert not equations.gradient.any()
+        assert equations.pixels == equations.cost == 0
+        assert equations.mean_cost() == float("inf")
+
+
+def test_without_any_depth_colour_alone_counts() -> None:
+    rng = np.random.default_rng(7)
+    spheres, T = random_spheres(rng, 400, 4.0), random_pose(rng)
+    rgb, depth = observation(rng)
+    blind = native(spheres, T, rgb, torch.zeros_like(depth), 1.0, 0.0)
+    assert blind.depth_pixels == blind.depth_rms == 0
+    colour_only = ResidualWeights(0.05, 0.0, 0.01, 0.003, 0.5)
+    unweighted = native(spheres, T, rgb, depth, 1.0, 0.0, colour_only)
+    assert np.array_equal(blind.hessian, unweighted.hessian)
+    assert np.array_equal(blind.gradient, unweighted.gradient)
+
+
+def test_bytes_do_not_depend_on_the_number_of_threads(isa: str) -> None:
+    rng = np.random.default_rng(8)
+    spheres, T = random_spheres(rng, 3000, 2.0), random_pose(rng)
+    rgb, depth = observation(rng)
+    results = set()
+    for threads in (1, 2, 3, 2):
+        _native.set_thread_count(threads)
+        equations = native(spheres, T, rgb, depth, 1.0, 0.0)
+        results.add(equations.hessian.tobytes() + equations.gradient.tobytes())
+    assert len(results) == 1
+
+
+def test_gauss_newton_finds_the_pose_and_the_exposure(isa: str) -> None:
+    rng = np.random.default_rng(9)
+    spheres = random_spheres(rng, 800, 4.0)
+    truth = random_pose(rng).numpy()
+    plan = RasterPlan()
+    plan.project(spheres, 800, CAMERA, truth, LOW_PASS)
+    image = torch.empty(plan.image_shape)
+    plan.forward(image)
+    rgb = (1.2 * image[:3] - 0.05).contiguous()
+    depth = (image[3] / image[4].clamp(min=1e-6)).contiguous()
+    solver = NormalEquationSolver(ResidualWeights(0.05, 0.05, 0.01, 0.003, 0.7))
+    pose = geometry.exp_se3(np.array([4e-3, -3e-3, 5e-3, 3e-3, 4e-3, -5e-3])) @ truth
+    gain, bias = 1.0, 0.0
+    for _ in range(12):
+        plan.project(spheres, 800, CAMERA, pose, LOW_PASS)
+        equations = solver.form(plan, rgb, depth, gain, bias)
+        step = np.linalg.solve(equations.hessian, -equations.gradient)
+        pose = geometry.exp_se3(step[:6]) @ pose
+        gain, bias = gain + step[6], bias + step[7]
+    error = geometry.log_se3(pose @ geometry.inverse(truth))
+    assert np.linalg.norm(error[:3]) < 1e-5  # metres: a hundredth of a millimetre
+    assert np.linalg.norm(error[3:]) < 1e-5
+    assert (gain, bias) == pytest.approx((1.2, -0.05), abs=1e-4)
+
+
+def test_unusable_arguments_are_named() -> None:
+    rng = np.random.default_rng(1)
+    spheres, T = random_spheres(rng, 10), torch.eye(4, dtype=torch.float64)
+    rgb, depth = observation(rng)
+    with pytest.raises(NativeError, match="rgb must be"):
+        native(spheres, T, rgb[:2], depth, 1.0, 0.0)
+    with pytest.raises(NativeError, match="depth must be"):
+        native(spheres, T, rgb, depth.double(), 1.0, 0.0)
+    with pytest.raises(NativeError, match="project must be called first"):
+        NormalEquationSolver(WEIGHTS).form(RasterPlan(), rgb, depth, 1.0, 0.0)

@@ -11,7 +11,6 @@ import cv2
 import numpy as np
 import pytest
 import yaml
-from tests.oracle_slam import OracleSlam
 
 from gsslam.config import KeyframeConfig, SlamConfig
 from gsslam.errors import BadFrameError, ConfigError, DatasetError, OutputError, TrackingError
@@ -23,6 +22,7 @@ from gsslam.run import RunResult, run_dataset
 from gsslam.run_folder import RunFolder, new_run_path, point_latest_to
 from gsslam.source import Source
 from gsslam.trajectory import Trajectory
+from tests.oracle_slam import OracleSlam
 
 ROOM = Source("synthetic/room", resolution=(48, 36), max_frames=17)
 FILES = {

@@ -30,13 +30,13 @@ View make_view(int width, int height, const std::array<double, 4>& intrinsics, d
 }
 
 std::array<double, 12> backward(CpuRasterizer& plan, uintptr_t parameters, int64_t capacity,
-                               int64_t count, uintptr_t image, uintptr_t grad_image,
-                               uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics) {
+                                int64_t count, uintptr_t image, uintptr_t grad_image,
+                                uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics) {
   std::array<double, 12> grad_pose;
-  plan.backward(sphere_matrix(parameters, capacity, count),
-                {pointer<const float>(image), pointer<const float>(grad_image),
-                 pointer<const float>(error), pointer<float>(grad_parameters),
-                 pointer<float>(statistics), grad_pose.data()});
+  plan.backward(
+      sphere_matrix(parameters, capacity, count),
+      {pointer<const float>(image), pointer<const float>(grad_image), pointer<const float>(error),
+       pointer<float>(grad_parameters), pointer<float>(statistics), grad_pose.data()});
   return grad_pose;
 }
 
@@ -44,18 +44,19 @@ std::array<double, 12> backward(CpuRasterizer& plan, uintptr_t parameters, int64
 
 void bind_rasterize(nb::module_& m) {
   const auto no_gil = nb::call_guard<nb::gil_scoped_release>();
-  nb::class_<View>(m, "View").def("__init__", [](View* self, int width, int height,
-                                                 const std::array<double, 4>& intrinsics,
-                                                 double low_pass,
-                                                 const std::array<double, 12>& T_camera_world) {
-    new (self) View(make_view(width, height, intrinsics, low_pass, T_camera_world));
-  });
+  nb::class_<View>(m, "View").def(
+      "__init__", [](View* self, int width, int height, const std::array<double, 4>& intrinsics,
+                     double low_pass, const std::array<double, 12>& T_camera_world) {
+        new (self) View(make_view(width, height, intrinsics, low_pass, T_camera_world));
+      });
   nb::class_<CpuRasterizer>(m, "CpuRasterizer")
       .def(nb::init<int>(), nb::arg("num_features"))
       .def(
           "project",
           [](CpuRasterizer& plan, uintptr_t parameters, int64_t capacity, int64_t count,
-             const View& view) { return plan.project(sphere_matrix(parameters, capacity, count), view); },
+             const View& view) {
+            return plan.project(sphere_matrix(parameters, capacity, count), view);
+          },
           no_gil)
       .def(
           "forward",

@@ -15,9 +15,9 @@ std::vector<double> normal_equations(CpuTracking& tracking, const CpuRasterizer&
                                      uintptr_t rgb, uintptr_t depth, float gain, float bias,
                                      const TrackingWeights& weights) {
   std::vector<double> sums(kTrackSums);
-  tracking.normal_equations(
-      plan, {pointer<const float>(rgb), pointer<const float>(depth), gain, bias}, weights,
-      sums.data());
+  tracking.normal_equations(plan,
+                            {pointer<const float>(rgb), pointer<const float>(depth), gain, bias},
+                            weights, sums.data());
   return sums;
 }
 

@@ -16,7 +16,7 @@ bool set_isa(const char* name);
 
 // Picks the function compiled for the instruction set in use: GSSLAM_DISPATCH(forward_tile).
 #ifdef GSSLAM_X86
-#define GSSLAM_DISPATCH(function)                                               \
+#define GSSLAM_DISPATCH(function)                                                \
   (::gsslam::current_isa() == ::gsslam::Isa::avx512 ? ::gsslam::avx512::function \
    : ::gsslam::current_isa() == ::gsslam::Isa::avx2 ? ::gsslam::avx2::function   \
                                                     : ::gsslam::portable::function)

@@ -1,16 +1,16 @@
-// The numbers that the CPU, CUDA and reference rasterisers share. gsslam/raster/reference.py repeats
-// them in Python; a test compares the two.
+// The numbers that the CPU, CUDA and reference rasterisers share. gsslam/raster/reference.py
+// repeats them in Python; a test compares the two.
 #pragma once
 
 namespace gsslam {
 
-inline constexpr int kTile = 16;                    // pixels on a tile's side
-inline constexpr int kMaxFeatures = 64;             // feature channels of a sphere
-inline constexpr float kNearPlane = 0.01f;          // metres; spheres nearer than this are not drawn
-inline constexpr float kMaxSigma = 1e6f;            // pixels; larger projections are not drawn
-inline constexpr float kMinAlpha = 1.0f / 255.0f;   // a fainter contribution is dropped
-inline constexpr float kMaxAlpha = 0.99f;           // one sphere never stops all light
-inline constexpr float kMinTransmittance = 1e-4f;   // a pixel darker than this takes no more spheres
+inline constexpr int kTile = 16;                   // pixels on a tile's side
+inline constexpr int kMaxFeatures = 64;            // feature channels of a sphere
+inline constexpr float kNearPlane = 0.01f;         // metres; spheres nearer than this are not drawn
+inline constexpr float kMaxSigma = 1e6f;           // pixels; larger projections are not drawn
+inline constexpr float kMinAlpha = 1.0f / 255.0f;  // a fainter contribution is dropped
+inline constexpr float kMaxAlpha = 0.99f;          // one sphere never stops all light
+inline constexpr float kMinTransmittance = 1e-4f;  // a pixel darker than this takes no more spheres
 inline constexpr float kLog2e = 1.4426950408889634f;
 
 // Rows of the parameter matrix (8 + features, capacity), and of its gradient.

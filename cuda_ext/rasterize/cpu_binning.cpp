@@ -1,5 +1,5 @@
-// Projection, sorting by depth and distribution to tiles. Work is cut into chunks of fixed size, not
-// into one part a thread, so that the result does not depend on the number of threads.
+// Projection, sorting by depth and distribution to tiles. Work is cut into chunks of fixed size,
+// not into one part a thread, so that the result does not depend on the number of threads.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -30,23 +30,56 @@ TileRange tile_range(const Splat& s, float radius2, int tiles_x, int tiles_y) {
           clamp_tile(s.my - radius, tiles_y), clamp_tile(s.my + radius + kTile, tiles_y)};
 }
 
-// Whether a circle reaches the rectangle of a tile's pixel centres.
-bool reaches_tile(const Splat& s, float radius2, int tile_x, int tile_y, const View& view) {
-  const float x0 = tile_x * kTile + 0.5f, y0 = tile_y * kTile + 0.5f;
-  const float x1 = std::min((tile_x + 1) * kTile, view.width) - 0.5f;
-  const float y1 = std::min((tile_y + 1) * kTile, view.height) - 0.5f;
-  const float dx = std::max({x0 - s.mx, s.mx - x1, 0.0f});
-  const float dy = std::max({y0 - s.my, s.my - y1, 0.0f});
-  return dx * dx + dy * dy <= radius2;
+// Squared distance from a coordinate to the pixel centres of a tile along one axis.
+float distance2(float centre, int tile, int pixels) {
+  const float first = tile * kTile + 0.5f;
+  const float last = std::min((tile + 1) * kTile, pixels) - 0.5f;
+  const float distance = std::max(std::max(first - centre, centre - last), 0.0f);
+  return distance * distance;
+}
+
+// Bits of a window of N x N tiles that a circle reaches, tested without branches.
+template <int N>
+uint32_t window_mask(const Splat& s, float radius2, int x0, int y0, const View& view) {
+  float dx2[N], dy2[N];
+  for (int i = 0; i < N; ++i) dx2[i] = distance2(s.mx, x0 + i, view.width);
+  for (int i = 0; i < N; ++i) dy2[i] = distance2(s.my, y0 + i, view.height);
+  uint32_t mask = 0;
+  for (int y = 0; y < N; ++y)
+    for (int x = 0; x < N; ++x)
+      mask |= static_cast<uint32_t>(dx2[x] + dy2[y] <= radius2) << (4 * y + x);
+  return mask;
+}
+
+// The tiles that a circle reaches, exactly.
+TileSpan tile_span(const Splat& s, float radius2, const Binning& bins, const View& view) {
+  const TileRange range = tile_range(s, radius2, bins.tiles_x, bins.tiles_y);
+  const int width = range.x1 - range.x0, height = range.y1 - range.y0;
+  const uint32_t first = static_cast<uint32_t>(range.y0 * bins.tiles_x + range.x0);
+  if (width > 4 || height > 4) return {first, TileSpan::kWide};
+  const uint32_t mask = width <= 2 && height <= 2
+                            ? window_mask<2>(s, radius2, range.x0, range.y0, view)
+                            : window_mask<4>(s, radius2, range.x0, range.y0, view);
+  // Only what lies in the range: beyond it the image may have ended.
+  const uint32_t columns = 0x1111u * ((1u << width) - 1);
+  return {first, mask & columns & ((1u << (4 * height)) - 1)};
 }
 
 template <typename Visit>
-void for_each_tile(const Splat& s, float radius2, const Binning& bins, const View& view,
-                   Visit visit) {
+void for_each_tile(const TileSpan& span, const Splat& s, float radius2, const Binning& bins,
+                   const View& view, Visit visit) {
+  if (span.mask != TileSpan::kWide) {
+    for (uint32_t mask = span.mask; mask; mask &= mask - 1) {
+      const uint32_t bit = static_cast<uint32_t>(std::countr_zero(mask));
+      visit(span.first + bit / 4 * bins.tiles_x + bit % 4);
+    }
+    return;
+  }
   const TileRange range = tile_range(s, radius2, bins.tiles_x, bins.tiles_y);
   for (int y = range.y0; y < range.y1; ++y)
     for (int x = range.x0; x < range.x1; ++x)
-      if (reaches_tile(s, radius2, x, y, view)) visit(static_cast<size_t>(y) * bins.tiles_x + x);
+      if (distance2(s.mx, x, view.width) + distance2(s.my, y, view.height) <= radius2)
+        visit(static_cast<size_t>(y) * bins.tiles_x + x);
 }
 
 bool reaches_image(const Splat& s, float radius2, const View& view) {
@@ -82,7 +115,8 @@ void CpuRasterizer::project_chunk(const SphereMatrix& spheres, size_t chunk) {
 }
 
 // Radix sort, stable, so that equal depths stay in the order of their indices. Positive floats sort
-// like their bits; bits that all depths share are left out, which usually saves a third of the work.
+// like their bits; bits that all depths share are left out, which usually saves a third of the
+// work.
 void CpuRasterizer::sort_by_depth(size_t visible) {
   constexpr int kBits = 11, kBuckets = 1 << kBits;
   uint64_t nearest = ~uint64_t{0}, farthest = 0;
@@ -121,7 +155,8 @@ int64_t CpuRasterizer::project(const SphereMatrix& spheres, const View& view) {
   for (size_t chunk = 0; chunk < chunks; ++chunk)
     for (uint32_t i = 0; i < chunk_counts_[chunk]; ++i) {
       const uint64_t position = chunk * kProjectChunk + i;
-      keys_[visible++] = uint64_t{std::bit_cast<uint32_t>(chunk_splats_[position].z)} << 32 | position;
+      keys_[visible++] =
+          uint64_t{std::bit_cast<uint32_t>(chunk_splats_[position].z)} << 32 | position;
     }
   sort_by_depth(visible);
   bins_.splats.resize(visible);
@@ -148,8 +183,11 @@ void CpuRasterizer::count_chunk(size_t chunk) {
   uint32_t* counts = tile_counts_.data() + chunk * tile_count();
   const size_t end = std::min(bins_.splats.size(), (chunk + 1) * kTileChunk);
   for (size_t rank = chunk * kTileChunk; rank < end; ++rank) {
+    const Splat& splat = bins_.splats[rank];
+    const float radius2 = bins_.radius2[rank];
+    spans_[rank] = tile_span(splat, radius2, bins_, view_);
     uint32_t tiles = 0;
-    for_each_tile(bins_.splats[rank], bins_.radius2[rank], bins_, view_, [&](size_t tile) {
+    for_each_tile(spans_[rank], splat, radius2, bins_, view_, [&](size_t tile) {
       ++counts[tile];
       ++tiles;
     });
@@ -162,11 +200,12 @@ void CpuRasterizer::fill_chunk(size_t chunk) {
   const size_t end = std::min(bins_.splats.size(), (chunk + 1) * kTileChunk);
   for (size_t rank = chunk * kTileChunk; rank < end; ++rank) {
     uint32_t slot = bins_.first_slot[rank];
-    for_each_tile(bins_.splats[rank], bins_.radius2[rank], bins_, view_, [&](size_t tile) {
-      const uint32_t position = next[tile]++;
-      bins_.tile_ranks[position] = static_cast<uint32_t>(rank);
-      bins_.tile_slots[position] = slot++;
-    });
+    for_each_tile(spans_[rank], bins_.splats[rank], bins_.radius2[rank], bins_, view_,
+                  [&](size_t tile) {
+                    const uint32_t position = next[tile]++;
+                    bins_.tile_ranks[position] = static_cast<uint32_t>(rank);
+                    bins_.tile_slots[position] = slot++;
+                  });
   }
 }
 
@@ -175,6 +214,7 @@ void CpuRasterizer::place_in_tiles() {
   const size_t chunks = chunks_of(visible, kTileChunk);
   tile_counts_.assign(chunks * tiles, 0);
   ensure(slot_counts_, visible);
+  ensure(spans_, visible);
   parallel_for(chunks, [&](size_t chunk) { count_chunk(chunk); });
   bins_.first_slot.resize(visible + 1);
   uint32_t slots = 0;

@@ -40,9 +40,9 @@ void forward_block(const TileSpheres& t, int block, uint32_t count, float* image
 
 // A tile's pixels for the backward pass, in the order of blocks.
 struct BackwardPixels {
-  vfloat grad[kPlaneFeature][kBlocks];   // dL / d colour, depth, silhouette
+  vfloat grad[kPlaneFeature][kBlocks];  // dL / d colour, depth, silhouette
   vfloat transmittance[kBlocks];
-  vfloat rest[kBlocks];                  // sum of weight x q over the spheres still to come
+  vfloat rest[kBlocks];  // sum of weight x q over the spheres still to come
   vfloat error[kBlocks];
   vfloat px[kBlocks], py[kBlocks];
 };

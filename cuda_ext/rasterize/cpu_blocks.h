@@ -114,7 +114,8 @@ struct Contribution {
   vint free;     // where alpha is neither dropped nor clamped
 };
 
-static inline Contribution contribution(const Splat& s, vfloat px, vfloat py, vfloat transmittance) {
+static inline Contribution contribution(const Splat& s, vfloat px, vfloat py,
+                                        vfloat transmittance) {
   Contribution c;
   c.dx = px - s.mx;
   c.dy = py - s.my;

@@ -22,6 +22,13 @@ struct Binning {
   int tiles_x = 0, tiles_y = 0;
 };
 
+// The tiles that one sphere reaches: bit 4 * row + column of the window whose first tile is
+// `first`, or kWide if the window is too small.
+struct TileSpan {
+  static constexpr uint32_t kWide = 0xffffffff;
+  uint32_t first, mask;
+};
+
 class CpuRasterizer {
  public:
   explicit CpuRasterizer(int num_features);
@@ -67,6 +74,7 @@ class CpuRasterizer {
   std::vector<uint32_t> chunk_counts_;
   std::vector<uint64_t> keys_, keys_swap_;  // depth bits, then position in chunk_splats_
   std::vector<uint32_t> slot_counts_;       // by rank
+  std::vector<TileSpan> spans_;             // by rank
   std::vector<uint32_t> tile_counts_;       // (chunks, tiles)
   std::vector<float> sums_;
   std::vector<double> pose_partials_;

@@ -9,16 +9,16 @@ namespace gsslam {
 
 // The spheres of one tile, nearest first.
 struct TileSpheres {
-  const Splat* splats;      // by rank
-  const float* radius2;     // by rank
-  const float* features;    // by rank, num_features each
-  const uint32_t* ranks;    // (count,)
-  const uint32_t* slots;    // (count,) where the tile's sums of that sphere go
+  const Splat* splats;    // by rank
+  const float* radius2;   // by rank
+  const float* features;  // by rank, num_features each
+  const uint32_t* ranks;  // (count,)
+  const uint32_t* slots;  // (count,) where the tile's sums of that sphere go
   uint32_t count;
-  int x0, y0;               // first pixel
-  int width, height;        // of the image
+  int x0, y0;         // first pixel
+  int width, height;  // of the image
   int num_features;
-  uint32_t* block_lists;    // scratch, kMaxBlocks x count
+  uint32_t* block_lists;  // scratch, kMaxBlocks x count
 };
 
 inline constexpr int kMaxBlocks = 64;

@@ -76,10 +76,11 @@ GSSLAM_HD SplatGeometry geometry_of(const View& v, const Splat& splat) {
   return g;
 }
 
-// Chain rule from the sums over a sphere's pixels to the gradient of its camera point and parameters.
+// Chain rule from the sums over a sphere's pixels to the gradient of its camera point and
+// parameters.
 struct SphereGradient {
-  float camera[3];     // dL / d camera point
-  float point[3];      // dL / d world point
+  float camera[3];  // dL / d camera point
+  float point[3];   // dL / d world point
   float log_radius;
   float opacity_logit;
 };
@@ -90,13 +91,13 @@ GSSLAM_HD SphereGradient chain_rule(const View& v, const Sphere& sphere, const S
   const float inv_z = 1 / g.z, inv_s2 = 1 / g.s2;
   const float d_mx = sums[kSumGdx] * inv_s2, d_my = sums[kSumGdy] * inv_s2;
   // d ln(alpha) / d ln(sigma^2): opacity compensation, then the width of the circle.
-  const float d_ln_sigma2 = sums[kSumG] * (1 - g.sigma2 * inv_s2) +
-                            sums[kSumGd2] * g.sigma2 * inv_s2 * inv_s2 * 0.5f;
+  const float d_ln_sigma2 =
+      sums[kSumG] * (1 - g.sigma2 * inv_s2) + sums[kSumGd2] * g.sigma2 * inv_s2 * inv_s2 * 0.5f;
   SphereGradient out;
   out.camera[0] = v.fx * inv_z * d_mx;
   out.camera[1] = v.fy * inv_z * d_my;
-  out.camera[2] = -(out.camera[0] * g.x + out.camera[1] * g.y + 2 * d_ln_sigma2) * inv_z +
-                  sums[kSumDepth];
+  out.camera[2] =
+      -(out.camera[0] * g.x + out.camera[1] * g.y + 2 * d_ln_sigma2) * inv_z + sums[kSumDepth];
   for (int i = 0; i < 3; ++i)
     out.point[i] = v.R[i] * out.camera[0] + v.R[3 + i] * out.camera[1] + v.R[6 + i] * out.camera[2];
   out.log_radius = 2 * d_ln_sigma2;

@@ -48,12 +48,24 @@ vfloat huber_cost(vfloat residual) {
   return size < 1.0f ? 0.5f * size * size : size - 0.5f;
 }
 
+// Geman and McClure's: a depth residual of many sigma is another surface and must not pull at all.
+vfloat geman_mcclure_weight(vfloat residual) {
+  const vfloat ratio = kDepthScale2 / (kDepthScale2 + residual * residual);
+  return ratio * ratio;
+}
+
+vfloat geman_mcclure_cost(vfloat residual) {
+  const vfloat square = residual * residual;
+  return 0.5f * kDepthScale2 * square / (kDepthScale2 + square);
+}
+
 vfloat masked(vint mask, vfloat value) { return (vfloat)(mask & (vint)value); }
 
-// Fills the residuals and adds the block to the tile's cost and counts; false if no pixel takes part.
+// Fills the residuals and adds the block to the tile's cost and counts; false if no pixel takes
+// part.
 bool form_residuals(const TileSpheres& t, int block, const Rendered& rendered,
-                    const Observation& seen, const TrackingWeights& k, vint inside,
-                    Residuals& out, vfloat* sums) {
+                    const Observation& seen, const TrackingWeights& k, vint inside, Residuals& out,
+                    vfloat* sums) {
   const size_t plane = static_cast<size_t>(t.width) * t.height;
   const vint valid = inside & (rendered.silhouette >= k.silhouette_threshold);
   if (!any(valid)) return false;
@@ -75,8 +87,9 @@ bool form_residuals(const TileSpheres& t, int block, const Rendered& rendered,
   sums[kTrackDepthPixels] += masked(measured, splat(1.0f));
   sums[kTrackDepthSquares] += difference * difference;
   out.value[kColours] = difference * out.inv_sigma;
-  out.weight[kColours] = masked(measured, k.depth_weight * huber_weight(out.value[kColours]));
-  sums[kTrackCost] += masked(measured, k.depth_weight * huber_cost(out.value[kColours]));
+  out.weight[kColours] =
+      masked(measured, k.depth_weight * geman_mcclure_weight(out.value[kColours]));
+  sums[kTrackCost] += masked(measured, k.depth_weight * geman_mcclure_cost(out.value[kColours]));
   return true;
 }
 
@@ -92,7 +105,8 @@ void differentiate(const TileSpheres& t, const PoseSplat* pose_splats, const uin
   vfloat T = splat(1.0f);
   // What is still to come of each channel. For depth the channel is (z - expected) / silhouette:
   // its derivative is that of the expected depth, and its sum over the spheres is zero.
-  vfloat rest[kChannels] = {rendered.channel[0], rendered.channel[1], rendered.channel[2], vfloat{}};
+  vfloat rest[kChannels] = {rendered.channel[0], rendered.channel[1], rendered.channel[2],
+                            vfloat{}};
   for (auto& row : J.of)
     for (vfloat& value : row) value = vfloat{};
   for (uint32_t i = 0; i < count; ++i) {
@@ -104,8 +118,8 @@ void differentiate(const TileSpheres& t, const PoseSplat* pose_splats, const uin
     const vfloat ratio = c.alpha / (1.0f - c.alpha);
     const vfloat gx = p.a * c.dx, gy = p.b * c.dy;
     const vfloat gz = p.c * c.dx + p.e * c.dy + p.q0 + p.q1 * c.d2;
-    const vfloat of_alpha[6] = {gx, gy, gz, p.y * gz - s.z * gy, s.z * gx - p.x * gz,
-                                p.x * gy - p.y * gx};
+    const vfloat of_alpha[6] = {
+        gx, gy, gz, p.y * gz - s.z * gy, s.z * gx - p.x * gz, p.x * gy - p.y * gx};
     const vfloat w_depth = w * inv_silhouette;
     const vfloat value[kChannels] = {w * s.r, w * s.g, w * s.b,
                                      w_depth * (s.z - residuals.expected_depth)};
@@ -152,8 +166,8 @@ void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats
     if (!block_in_image(tile, b)) continue;
     const vfloat px = lane_x() + (static_cast<float>(block_x(tile, b)) + 0.5f);
     const vfloat py = lane_y() + (static_cast<float>(block_y(tile, b)) + 0.5f);
-    const vint inside = (px < static_cast<float>(tile.width)) &
-                        (py < static_cast<float>(tile.height));
+    const vint inside =
+        (px < static_cast<float>(tile.width)) & (py < static_cast<float>(tile.height));
     const uint32_t* list = tile.block_lists + static_cast<size_t>(b) * tile.count;
     const Rendered rendered = render(tile, list, counts[b], px, py);
     Residuals residuals;

@@ -7,11 +7,11 @@
 
 namespace gsslam {
 
-#define GSSLAM_DECLARE(isa)                                                                    \
-  namespace isa {                                                                              \
-  void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats,            \
-                             const Observation& seen, const TrackingWeights& weights,          \
-                             double* out);                                                     \
+#define GSSLAM_DECLARE(isa)                                                           \
+  namespace isa {                                                                     \
+  void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats,   \
+                             const Observation& seen, const TrackingWeights& weights, \
+                             double* out);                                            \
   }
 GSSLAM_FOR_EACH_ISA(GSSLAM_DECLARE)
 #undef GSSLAM_DECLARE

@@ -90,6 +90,17 @@ __device__ __forceinline__ float huber_cost(float residual) {
   return size < 1.0f ? 0.5f * size * size : size - 0.5f;
 }
 
+// Geman and McClure's: a depth many sigma off is another surface.
+__device__ __forceinline__ float geman_mcclure_weight(float residual) {
+  const float share = kDepthScale2 / (kDepthScale2 + residual * residual);
+  return share * share;
+}
+
+__device__ __forceinline__ float geman_mcclure_cost(float residual) {
+  const float square = residual * residual;
+  return kDepthScale2 / 2 * square / (kDepthScale2 + square);
+}
+
 // Fills the residuals and the sums that are not of the equations. All zero for a pixel that takes
 // no part.
 __device__ __forceinline__ Residuals form_residuals(const RasterPlan& p, const CellPixel& c,
@@ -116,8 +127,8 @@ __device__ __forceinline__ Residuals form_residuals(const RasterPlan& p, const C
   sums[kTrackDepthPixels] = 1;
   sums[kTrackDepthSquares] = difference * difference;
   out.value[kColours] = difference * out.inv_sigma;
-  out.weight[kColours] = k.depth_weight * huber_weight(out.value[kColours]);
-  sums[kTrackCost] += k.depth_weight * huber_cost(out.value[kColours]);
+  out.weight[kColours] = k.depth_weight * geman_mcclure_weight(out.value[kColours]);
+  sums[kTrackCost] += k.depth_weight * geman_mcclure_cost(out.value[kColours]);
   return out;
 }
 

@@ -9,15 +9,18 @@ namespace gsslam {
 inline constexpr int kUnknowns = 8;
 inline constexpr int kHessian = kUnknowns * (kUnknowns + 1) / 2;  // upper triangle, row by row
 
+// Square of the depth residual, in sigmas, where its weight has fallen to a quarter.
+inline constexpr float kDepthScale2 = 9.0f;
+
 // What a tile, and in the end the image, sums up.
 enum TrackingSum {
   kTrackHessian = 0,
-  kTrackGradient = kHessian,               // kUnknowns
+  kTrackGradient = kHessian,                // kUnknowns
   kTrackCost = kTrackGradient + kUnknowns,  // robust cost
-  kTrackPixels,                            // pixels that took part
-  kTrackColourSquares,                     // sum over them and the colours of residual^2
-  kTrackDepthPixels,                       // those with a measured depth
-  kTrackDepthSquares,                      // metres^2
+  kTrackPixels,                             // pixels that took part
+  kTrackColourSquares,                      // sum over them and the colours of residual^2
+  kTrackDepthPixels,                        // those with a measured depth
+  kTrackDepthSquares,                       // metres^2
   kTrackSums
 };
 
@@ -28,11 +31,11 @@ struct Observation {
 };
 
 struct TrackingWeights {
-  float huber_colour;           // residual where the weight starts to fall; also its unit
-  float depth_weight;           // of a depth residual of one sigma, against colour of one unit
-  float sigma_base;             // depth noise: base + quadratic z^2, metres
+  float huber_colour;  // residual where the weight starts to fall; also its unit
+  float depth_weight;  // of a depth residual of one sigma, against colour of one unit
+  float sigma_base;    // depth noise: base + quadratic z^2, metres
   float sigma_quadratic;
-  float silhouette_threshold;   // pixels covered less take no part
+  float silhouette_threshold;  // pixels covered less take no part
 };
 
 // A splat's constants for the pose Jacobian, by rank.

@@ -133,4 +133,5 @@ class DepthRectifier:
 
     def __call__(self, raw: NDArray[np.uint16]) -> NDArray[np.float32]:
         """Return the depth (H', W') in metres of the target from the raw image (H, W)."""
-        return raw.ravel()[self._source_index] * self._metres
+        depth: NDArray[np.float32] = raw.ravel()[self._source_index] * self._metres
+        return depth

@@ -51,7 +51,8 @@ class DepthRegistration:
         pixels, z = pixels[visible], z[visible]
         count = np.bincount(pixels, minlength=nothing + 1)[:nothing]
         total = np.bincount(pixels, weights=z, minlength=nothing + 1)[:nothing]
-        return (total / np.maximum(count, 1)).astype(np.float32).reshape(self._shape)
+        depth: NDArray[np.float32] = (total / np.maximum(count, 1)).astype(np.float32)
+        return depth.reshape(self._shape)
 
     def _project(self, raw: NDArray[np.uint16]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the flat target pixel of each measurement that falls into the image, and its z."""

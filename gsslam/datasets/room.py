@@ -89,7 +89,7 @@ def _material(numbers: _Numbers) -> Material:
 def _layer(numbers: _Numbers, frequency: float, strength: float, sharpness: float) -> Layer:
     """Return two oblique waves that cross, in a colour of their own."""
     first = numbers.take(-1, 1, 3)
-    second = np.cross(first, numbers.take(-1, 1, 3))
+    second: NDArray[np.float64] = np.cross(first, numbers.take(-1, 1, 3)).astype(np.float64)
     directions = np.stack([_unit(first), _unit(second)])
     amplitude = strength * (numbers.take(-1, 1, 1) + numbers.take(-0.7, 0.7, 3))
     return Layer(frequency * directions, numbers.take(0, 1, 2), amplitude, sharpness)

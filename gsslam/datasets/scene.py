@@ -212,7 +212,8 @@ def _brightness(surface: Surface, points: Values) -> Values:
     to_light = _LIGHT.astype(points.dtype)[:, None] - points
     cosine = _dot(surface.normals(points), to_light) / np.sqrt(_dot(to_light, to_light))
     scalar = points.dtype.type
-    return scalar(_AMBIENT) + scalar(1 - _AMBIENT) * np.maximum(cosine, 0)
+    brightness: Values = scalar(_AMBIENT) + scalar(1 - _AMBIENT) * np.maximum(cosine, 0)
+    return brightness
 
 
 def _windows(

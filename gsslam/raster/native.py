@@ -34,7 +34,7 @@ class _Rasterize(torch.autograd.Function):
         return image
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_image: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         parameters, image = ctx.saved_tensors
         grad_parameters = torch.zeros_like(parameters)

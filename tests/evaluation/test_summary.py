@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.oracle_slam import OracleSlam
 
 from gsslam.config import SlamConfig
 from gsslam.datasets import open_dataset
@@ -13,6 +12,7 @@ from gsslam.evaluation import Evaluation, FrameRecord, evaluate, quality_metrics
 from gsslam.evaluation.trajectory import position_errors, root_mean_square
 from gsslam.keyframes import is_heldout
 from gsslam.trajectory import Trajectory
+from tests.oracle_slam import OracleSlam
 
 FRAMES = 10
 

@@ -1,0 +1,1 @@
+"""Benches and measurements: thin programs around the package, run as `python -m scripts.NAME`."""

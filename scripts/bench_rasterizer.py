@@ -1,0 +1,117 @@
+"""Time the native CPU kernels: projection, forward, backward and tracking's normal equations.
+
+Run: python -m scripts.bench_rasterizer [--repeats 20 --threads 1 2 --isas avx2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from gsslam.camera import Camera
+from gsslam.normal_equations import NormalEquationSolver, ResidualWeights
+from gsslam.raster.constants import STAT_PIXELS, STATISTICS
+from gsslam.raster.plan import RasterPlan
+from scripts.timing import INSTRUCTION_SETS, measure, native_settings
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is timed."""
+
+    # Timed calls of each kernel.
+    repeats: int = 20
+    threads: tuple[int, ...] = (1, 2)
+    isas: tuple[str, ...] = INSTRUCTION_SETS
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A camera, and spheres that cover what it sees."""
+
+    camera: Camera
+    spheres: torch.Tensor  # (8, N)
+
+    def title(self) -> str:
+        """Return what the table is called."""
+        size = f"{self.camera.width}x{self.camera.height}"
+        return f"{size}, {self.spheres.shape[1]:,} spheres"
+
+
+def room_like_scene(width: int, height: int, count: int, seed: int = 0) -> Scene:
+    """Return spheres as a map has them: on surfaces, their size about their distance apart."""
+    rng = np.random.default_rng(seed)
+    camera = Camera(width, height, 0.87 * width, 0.87 * width, width / 2, height / 2)
+    u, v = rng.uniform(0, width, count), rng.uniform(0, height, count)
+    # A wavy wall at one to three metres, and a few centimetres of scatter.
+    z = 2 + np.sin(7 * u / width) * np.cos(5 * v / height) + 0.03 * rng.normal(size=count)
+    spacing = np.sqrt(width * height / count)  # pixels
+    radius = spacing * z / camera.fx * np.exp(0.4 * rng.normal(size=count))
+    rows = [
+        (u - camera.cx) / camera.fx * z,
+        (v - camera.cy) / camera.fy * z,
+        z,
+        np.log(radius),
+        1 + rng.normal(size=count),
+        *rng.uniform(0, 1, (3, count)),
+    ]
+    return Scene(camera, torch.from_numpy(np.stack(rows).astype(np.float32)))
+
+
+def kernels(scene: Scene) -> tuple[dict[str, Callable[[], object]], int]:
+    """Return the work to time, by name, and the (sphere, pixel) pairs that an image blends."""
+    plan, pose, count = RasterPlan(), np.eye(4), scene.spheres.shape[1]
+    plan.project(scene.spheres, count, scene.camera, pose)
+    image = torch.empty(plan.image_shape)
+    plan.forward(image)
+    depth = (image[3] / image[4].clamp(min=1e-6)).contiguous()
+    rgb = image[:3].clone() + 0.02
+    upstream, gradient = torch.randn(image.shape), torch.zeros_like(scene.spheres)
+    statistics = torch.zeros(STATISTICS, count)
+    plan.backward(image, upstream, gradient, torch.ones_like(depth), statistics)
+    solver = NormalEquationSolver(ResidualWeights(0.05, 0.05, 0.01, 0.003, 0.7))
+    work: dict[str, Callable[[], object]] = {
+        "project, sort, bin": lambda: plan.project(scene.spheres, count, scene.camera, pose),
+        "forward": lambda: plan.forward(image),
+        "backward": lambda: plan.backward(image, upstream, gradient),
+        "normal equations": lambda: solver.form(plan, rgb, depth, 1.0, 0.0),
+    }
+    return work, int(statistics[STAT_PIXELS].sum())
+
+
+def bench(scene: Scene, options: Options) -> Table:
+    """Return the table of one scene."""
+    work, pairs = kernels(scene)
+    table = Table(title=f"{scene.title()}, {pairs / 1e6:.1f} million blended pairs")
+    for column in ("kernel", "isa"):
+        table.add_column(column, no_wrap=True)
+    for column in ("threads", "median ms", "quartiles ms", "Mpairs/s"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, call in work.items():
+        for isa in options.isas:
+            for threads in options.threads:
+                with native_settings(threads, isa) as is_available:
+                    if not is_available:
+                        continue
+                    timing = measure(call, options.repeats)
+                rate = "" if name.startswith("project") else f"{pairs / timing.median / 1e3:,.0f}"
+                table.add_row(name, isa, str(threads), *timing.cells(), rate)
+        table.add_section()
+    return table
+
+
+def main() -> None:
+    """Run the bench."""
+    options = tyro.cli(Options, description=__doc__)
+    for scene in (room_like_scene(320, 240, 30_000), room_like_scene(640, 480, 200_000)):
+        Console().print(bench(scene, options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The map's bookkeeping: nothing lost, nothing mixed up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gsslam.errors import ConfigError
+from gsslam.gaussian_map import GaussianMap
+
+
+def numbered(numbers: list[int]) -> torch.Tensor:
+    """Spheres (8, n) whose every value tells which sphere it belongs to."""
+    return torch.tensor(numbers, dtype=torch.float32) + torch.arange(8)[:, None] / 16
+
+
+def mark(gaussian_map: GaussianMap) -> None:
+    """Give every live sphere moments and steps that tell which sphere they belong to."""
+    live = slice(gaussian_map.count)
+    number = gaussian_map.parameters[0, live]
+    gaussian_map.gradient[:, live] = number
+    gaussian_map.adam.first_moment[:, live] = 2 * number
+    gaussian_map.adam.second_moment[:, live] = 3 * number
+    gaussian_map.adam.steps[live] = number.int()
+
+
+def check(gaussian_map: GaussianMap, expected: set[int]) -> None:
+    live = slice(gaussian_map.count)
+    number = gaussian_map.parameters[0, live]
+    assert sorted(number.tolist()) == sorted(expected)
+    assert torch.equal(gaussian_map.live, number + torch.arange(8)[:, None] / 16)
+    assert (gaussian_map.gradient[:, live] == number).all()
+    assert (gaussian_map.adam.first_moment[:, live] == 2 * number).all()
+    assert (gaussian_map.adam.second_moment[:, live] == 3 * number).all()
+    assert (gaussian_map.adam.steps[live] == number.int()).all()
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_removal_keeps_the_others_whole_and_contiguous(doomed: list[bool]) -> None:
+    gaussian_map = GaussianMap(50)
+    gaussian_map.insert(numbered(list(range(len(doomed)))))
+    mark(gaussian_map)
+    removed = gaussian_map.remove(torch.tensor(doomed, dtype=torch.bool))
+    assert removed == sum(doomed)
+    assert gaussian_map.count == len(doomed) - removed
+    check(gaussian_map, {i for i, gone in enumerate(doomed) if not gone})
+
+
+def test_insertion_stops_at_the_capacity() -> None:
+    gaussian_map = GaussianMap(5)
+    assert gaussian_map.insert(numbered([1, 2, 3])) == 3
+    assert gaussian_map.insert(numbered([4, 5, 6, 7])) == 2
+    assert gaussian_map.insert(numbered([8])) == 0
+    assert gaussian_map.count == gaussian_map.capacity == 5
+    assert torch.equal(gaussian_map.live, numbered([1, 2, 3, 4, 5]))
+
+
+def test_a_reused_slot_starts_afresh() -> None:
+    gaussian_map = GaussianMap(4)
+    gaussian_map.insert(numbered([1, 2, 3, 4]))
+    mark(gaussian_map)
+    gaussian_map.remove(torch.tensor([False, True, False, True]))
+    addresses = [array.data_ptr() for array in gaussian_map._arrays()]
+    assert gaussian_map.insert(numbered([9])) == 1
+    assert torch.equal(gaussian_map.live[:, 2:], numbered([9]))
+    for array in (gaussian_map.gradient, gaussian_map.adam.first_moment):
+        assert not array[:, 2].any()
+    assert not gaussian_map.adam.second_moment[:, 2].any()
+    assert gaussian_map.adam.steps[2] == 0
+    # Nothing was allocated for it.
+    assert addresses == [array.data_ptr() for array in gaussian_map._arrays()]
+
+
+def test_state_goes_round_and_is_a_copy() -> None:
+    rng = np.random.default_rng(0)
+    gaussian_map = GaussianMap(10)
+    parameters = torch.from_numpy(rng.normal(size=(8, 7)).astype(np.float32))
+    gaussian_map.insert(parameters)
+    state = gaussian_map.state()
+    gaussian_map.parameters.zero_()
+    assert len(state) == 7
+    assert np.array_equal(state.xyz, parameters[:3].T)
+    assert np.array_equal(state.rgb, parameters[5:].T)
+    other = GaussianMap(7)
+    other.insert(numbered([1, 2]))
+    mark(other)
+    other.load(state)
+    assert torch.equal(other.live, parameters)
+    assert not other.adam.steps.any()
+    with pytest.raises(ConfigError, match=r"7 spheres do not fit into map\.capacity 6"):
+        GaussianMap(6).load(state)
+
+
+def test_bytes_per_sphere_counts_parameters_gradient_moments_and_steps() -> None:
+    assert GaussianMap(3).bytes_per_sphere() == 4 * (4 * 8 + 1)
+    assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 1)
