@@ -5,6 +5,8 @@ BIN := .venv/bin
 NATIVE_SOURCES := CMakeLists.txt $(shell find cuda_ext -type f)
 CPP_SOURCES := $(filter %.h %.cpp %.cu %.cuh,$(NATIVE_SOURCES))
 CPU_TORCH := torch==2.13.0
+# Of the wheel, where nvcc is found; the last brings PTX for what comes after it.
+CUDA_ARCHITECTURES := 75-real;80-real;86-real;89-real;90-real;100-real;120
 # The package is linked, not copied, and its native module left to the target `native`.
 LINKED := wheel.cmake=false wheel.py-api=py3 editable.mode=inplace
 
@@ -33,10 +35,10 @@ bench: native ## time the native kernels
 	$(BIN)/python -m scripts.bench_losses
 
 wheel: .venv/ready ## dist/*.whl and dist/*.tar.gz
-	$(BIN)/python -m build
+	$(BIN)/python -m build "-Ccmake.define.GSSLAM_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)"
 
-gpu-check: native ## the tests that need an NVIDIA GPU
-	$(BIN)/python -m pytest -m gpu
+gpu-check: .venv/ready ## tests, sanitizers and bench of the CUDA kernels, on a machine with a GPU
+	PATH=$(CURDIR)/$(BIN):$$PATH scripts/gpu_check.sh
 
 clean: ## remove everything that was made, the environment too
 	rm -rf .venv build dist gsslam/_native*.so

@@ -1,7 +1,7 @@
 """Fused CUDA steps: a frame's tracking and a keyframe's mapping, each queued as one.
 
-They compute what ``tracking.Tracker`` and ``optimize.MapOptimizer`` do step by step on the CPU; only
-images go to the GPU and only poses come back.
+They compute what ``tracking.Tracker`` and ``optimize.MapOptimizer`` do step by step on the CPU;
+only images go to the GPU and only poses come back.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class FusedTracker:
         gain: float,
         bias: float,
     ) -> FusedEstimate:
-        """Refine the best of the guesses on every level, coarsest first, with its most iterations."""
+        """Refine the best guess on every level, coarsest first, with its most iterations."""
         address = self._kernels.address
         images = []
         for level, iterations in levels:

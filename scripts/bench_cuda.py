@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import tyro
+from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity, profile
 
 from gsslam import geometry
@@ -24,6 +25,8 @@ from gsslam.camera import Camera
 from gsslam.config import DensifyConfig, MappingConfig, TrackingConfig
 from gsslam.datasets import open_dataset
 from gsslam.densify import spheres_from_pixels
+from gsslam.errors import DatasetError
+from gsslam.frame import Frame
 from gsslam.fused import FusedTracker
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
@@ -57,9 +60,16 @@ class Scene:
 
     camera: Camera
     spheres: torch.Tensor  # (8, N)
-    T_camera_world: np.ndarray
+    T_camera_world: NDArray[np.float64]
     keyframe: Keyframe
     level: ImageLevel
+
+
+def pose_of(frame: Frame) -> NDArray[np.float64]:
+    """Return T_camera_world by the ground truth."""
+    if frame.T_world_camera is None:
+        raise DatasetError(f"frame {frame.index} has no ground truth; choose other --frames")
+    return geometry.inverse(frame.T_world_camera)
 
 
 def make_scene(options: Options, count: int, size: str) -> Scene:
@@ -72,7 +82,7 @@ def make_scene(options: Options, count: int, size: str) -> Scene:
     config = DensifyConfig(stride=1, radius_scale=0.8 * stride, opacity=0.8)
     for index in options.frames:
         frame = dataset[index]
-        T = geometry.inverse(frame.T_world_camera)
+        T = pose_of(frame)
         rgb = torch.from_numpy(frame.rgb).permute(2, 0, 1).float() / 255
         depth = torch.from_numpy(frame.depth)
         parts.append(spheres_from_pixels(depth > 0, rgb, depth, frame.camera, T, config))
@@ -87,7 +97,7 @@ def make_scene(options: Options, count: int, size: str) -> Scene:
     rgb = torch.nn.functional.interpolate(rgb[None], (height, width), mode="area")[0].contiguous()
     depth = torch.from_numpy(frame.depth).cuda()[None, None]
     depth = torch.nn.functional.interpolate(depth, (height, width))[0, 0].contiguous()
-    T = geometry.inverse(frame.T_world_camera)
+    T = pose_of(frame)
     keyframe = Keyframe(0, T, 1.0, 0.0, (255 * rgb).byte().contiguous(), depth)
     return Scene(camera, spheres.cuda().contiguous(), T, keyframe, ImageLevel(camera, rgb, depth))
 
@@ -164,7 +174,8 @@ def gsplats(scene: Scene) -> dict[str, tuple[Callable[[], object], int]]:
             *arguments, pose, K, camera.width, camera.height, render_mode="RGB+ED",
             packed=False, rasterize_mode="antialiased",
         )  # fmt: skip
-        return image[0]
+        planes: torch.Tensor = image[0]
+        return planes
 
     def loss(image: torch.Tensor) -> torch.Tensor:
         colour = (image[..., :3] - target).abs().mean()
@@ -175,17 +186,17 @@ def gsplats(scene: Scene) -> dict[str, tuple[Callable[[], object], int]]:
             return render(view)
 
     def forward_backward() -> None:
-        loss(render(view)).backward()
+        loss(render(view)).backward()  # type: ignore[no-untyped-call]
         for leaf in leaves:
             leaf.grad = None
 
     def mapping() -> None:
-        loss(render(view)).backward()
+        loss(render(view)).backward()  # type: ignore[no-untyped-call]
         adam.step()
         adam.zero_grad(set_to_none=True)
 
     def tracking() -> None:
-        loss(render(view + delta, True)).backward()
+        loss(render(view + delta, True)).backward()  # type: ignore[no-untyped-call]
         pose_adam.step()
         pose_adam.zero_grad(set_to_none=True)
 
@@ -248,8 +259,8 @@ def bench(options: Options, count: int, size: str) -> list[dict[str, Any]]:
             for _ in range(3):
                 sides[side][name][0]()
         for _ in range(options.rounds):
-            for side in times:
-                times[side].append(milliseconds(*sides[side][name]))
+            for side, values in times.items():
+                values.append(milliseconds(*sides[side][name]))
         row: dict[str, Any] = {"spheres": actual, "size": size, "operation": name, "psnr": psnr}
         text = f"  {name:18}"
         for side, values in times.items():

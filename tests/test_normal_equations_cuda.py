@@ -23,7 +23,7 @@ WEIGHTS = ResidualWeights(0.05, 0.05, 0.01, 0.003, 0.5)
 
 
 def observation(rng, spheres, T) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return colours (3, H, W) and depth (H, W) that the map is near to, with outliers and holes."""
+    """Return colours (3, H, W) and depth (H, W) near the map, with outliers and holes."""
     planes = rasterize_reference(spheres, T, CAMERA, LOW_PASS)
     depth = planes[3] / planes[4].clamp(min=1e-3)
     depth = depth * torch.from_numpy(1 + 0.02 * rng.normal(size=depth.shape))
