@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gsslam import _native
 from gsslam.errors import ConfigError
 
 
@@ -24,11 +23,7 @@ def resolve_device(name: str) -> str:
 
 def _cuda_obstacle() -> str:
     """Return why the GPU cannot be used; empty where it can."""
-    problem = _native.cuda_problem()
-    if problem:
-        return problem
-    import torch
+    # Here, so that the command line answers --help without loading torch.
+    from gsslam.native import cuda_problem
 
-    if not torch.cuda.is_available():
-        return "torch finds no usable NVIDIA GPU; install a build of torch with CUDA"
-    return ""
+    return cuda_problem(0)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 
 from gsslam import _native
 from gsslam.errors import NativeError
+
+
+@cache
+def cuda_problem(index: int) -> str:
+    """Return why a GPU cannot be used, empty where it can; asked once, as the answer takes long."""
+    problem: str = _native.cuda_problem(index)
+    if not problem and not torch.cuda.is_available():
+        return "torch finds no usable NVIDIA GPU; install a build of torch with CUDA"
+    return problem
 
 
 @dataclass(frozen=True)
@@ -25,10 +35,10 @@ class Kernels:
             return Kernels(device)
         if device.type != "cuda":
             raise NativeError(f"there are no kernels for device {device}; use cpu or cuda")
-        index = torch.cuda.current_device() if device.index is None else device.index
-        problem = _native.cuda_problem(index)
+        problem = cuda_problem(device.index or 0)
         if problem:
             raise NativeError(f"device {device} cannot be used: {problem}")
+        index = torch.cuda.current_device() if device.index is None else device.index
         return Kernels(torch.device("cuda", index))
 
     def make(self, name: str, *arguments: float) -> Any:

@@ -10,7 +10,12 @@ namespace {
 constexpr uint64_t kEntriesOfSphere = 4, kCellsOfSphere = 12;
 constexpr uint64_t kLeastEntries = uint64_t{1} << 16;
 
+constexpr uint64_t kMostEntries = std::numeric_limits<uint32_t>::max();
+
 uint64_t half_more(uint64_t size) { return size + size / 2; }
+
+// The same, but no more than can be counted, unless that is too little anyway.
+uint64_t room_for(uint64_t size) { return std::max(size, std::min(half_more(size), kMostEntries)); }
 
 }  // namespace
 
@@ -59,8 +64,7 @@ void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int
 }
 
 void CudaRasterizer::reserve_entries(uint64_t entries, uint64_t cells) {
-  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
-  if (entries > kMost || cells > kMost)
+  if (entries > kMostEntries || cells > kMostEntries)
     throw CudaError("the spheres cover " + std::to_string(entries) + " tiles and " +
                     std::to_string(cells) + " cells, more than 2^32: they are far too large");
   keys_.reserve(entries);
@@ -96,8 +100,8 @@ bool CudaRasterizer::grow(cudaStream_t stream) { return grow(download(plan_.stat
 
 bool CudaRasterizer::grow(const RasterState& state) {
   if (!state.overflow) return false;
-  reserve_entries(std::max(plan_.max_entries, half_more(state.entries)),
-                  std::max(plan_.max_cells, half_more(state.cells)));
+  reserve_entries(std::max(plan_.max_entries, room_for(state.entries)),
+                  std::max(plan_.max_cells, room_for(state.cells)));
   return true;
 }
 

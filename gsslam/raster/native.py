@@ -7,6 +7,7 @@ not do the work twice use RasterPlan.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +19,11 @@ from gsslam.raster import constants as c
 from gsslam.raster.plan import RasterPlan
 
 _VIEW = "int width, int height, float[] intrinsics, float low_pass"
-_LIBRARY = torch.library.Library("gsslam", "DEF")
-_LIBRARY.define(f"rasterize(Tensor parameters, Tensor T_camera_world, {_VIEW}) -> Tensor")
-_LIBRARY.define(
+_LIBRARY = torch.library.Library("gsslam", "DEF")  # type: ignore[no-untyped-call]
+_LIBRARY.define(  # type: ignore[no-untyped-call]
+    f"rasterize(Tensor parameters, Tensor T_camera_world, {_VIEW}) -> Tensor"
+)
+_LIBRARY.define(  # type: ignore[no-untyped-call]
     "rasterize_backward(Tensor grad_image, Tensor image, Tensor parameters, Tensor T_camera_world, "
     f"{_VIEW}) -> (Tensor, Tensor)"
 )
@@ -37,6 +40,22 @@ def rasterize_native(
     return planes
 
 
+class _Plans(threading.local):
+    """A plan for each device and number of features: making one costs allocations."""
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple[int, torch.device], RasterPlan] = {}
+
+    def get(self, num_features: int, device: torch.device) -> RasterPlan:
+        key = (num_features, device)
+        if key not in self._plans:
+            self._plans[key] = RasterPlan(num_features, device)
+        return self._plans[key]
+
+
+_plans = _Plans()
+
+
 def _project(
     parameters: torch.Tensor,
     T_camera_world: torch.Tensor,
@@ -45,7 +64,7 @@ def _project(
     intrinsics: Sequence[float],
     low_pass: float,
 ) -> RasterPlan:
-    plan = RasterPlan(parameters.shape[0] - c.ROW_FEATURE, parameters.device)
+    plan = _plans.get(parameters.shape[0] - c.ROW_FEATURE, parameters.device)
     pose = T_camera_world.detach().double().cpu().numpy()
     camera = Camera(width, height, *intrinsics)
     plan.project(parameters, parameters.shape[1], camera, pose, low_pass)
@@ -56,6 +75,7 @@ def _rasterize(parameters: torch.Tensor, *view: Any) -> torch.Tensor:
     plan = _project(parameters.contiguous(), *view)
     image = torch.empty(plan.image_shape, device=parameters.device)
     plan.forward(image)
+    plan.forget()
     return image
 
 
@@ -70,14 +90,17 @@ def _rasterize_backward(
     plan = _project(parameters, T_camera_world, *view)
     grad_parameters = torch.zeros_like(parameters)
     grad_pose = plan.backward(image, grad_image.contiguous(), grad_parameters)
+    plan.forget()
     grad_T = torch.zeros_like(T_camera_world)
     grad_T[:3] = torch.from_numpy(grad_pose)
     return grad_parameters, grad_T
 
 
 for _device in ("CPU", "CUDA"):
-    _LIBRARY.impl("rasterize", _rasterize, _device)
-    _LIBRARY.impl("rasterize_backward", _rasterize_backward, _device)
+    _LIBRARY.impl("rasterize", _rasterize, _device)  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(  # type: ignore[no-untyped-call]
+        "rasterize_backward", _rasterize_backward, _device
+    )
 
 
 def _fake_rasterize(

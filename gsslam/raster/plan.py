@@ -114,6 +114,10 @@ class RasterPlan:
         )
         return np.asarray(grad_pose).reshape(3, 4)
 
+    def forget(self) -> None:
+        """Drop the spheres that were projected; the buffers stay for the next ones."""
+        self._spheres = None
+
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Shape (5 + D, H, W) of the images of what was projected."""

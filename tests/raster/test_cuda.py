@@ -157,6 +157,10 @@ def test_unusable_arguments_are_named() -> None:
     with pytest.raises(NativeError, match="at most 16777216 spheres"):
         huge = torch.empty(8, 2**24 + 1, device="cuda")
         RasterPlan(0, "cuda").project(huge, 2**24 + 1, CAMERA, np.eye(4))
+    with pytest.raises(NativeError, match="far too large"):  # 8e9 cells
+        everywhere = room(900_000).cuda()
+        everywhere[3] = 5.0
+        RasterPlan(0, "cuda").project(everywhere, 900_000, VGA, np.eye(4))
     with pytest.raises(NativeError, match="no GPU 99"):
         RasterPlan(0, "cuda:99")
 
