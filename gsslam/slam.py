@@ -142,9 +142,7 @@ class Slam:
             self.map.parameters, self.map.count, pyramid, self._predictions(), *self._exposure
         )
 
-    def _wants_keyframe(
-        self, index: int, level: ImageLevel, estimate: PoseEstimate | None
-    ) -> bool:
+    def _wants_keyframe(self, index: int, level: ImageLevel, estimate: PoseEstimate | None) -> bool:
         if estimate is None:
             return True
         config = self._config.keyframes
