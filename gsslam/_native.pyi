@@ -9,6 +9,11 @@ def set_thread_count(count: int) -> None: ...
 def isa() -> str: ...
 def set_isa(name: str) -> bool: ...
 
+# The CUDA plans take the CPU ones' arguments, the constructors the device's index behind them and
+# every call the stream; gsslam/native.py makes and calls them by name.
+def cuda_problem(device: int = 0) -> str:
+    """Return why the CUDA kernels cannot run on a device, empty where they can."""
+
 class View:
     def __init__(
         self,

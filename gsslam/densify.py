@@ -34,14 +34,14 @@ def filled_depth(depth: torch.Tensor, config: DensifyConfig) -> torch.Tensor:
 
     At least one pixel must be measured.
     """
-    measured = _is_measured(depth, config).numpy()
+    measured = _is_measured(depth, config).cpu().numpy()
     _, labels = cv2.distanceTransformWithLabels(
         (~measured).astype(np.uint8), cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL
     )
     # Every measured pixel has a label of its own; the others carry that of the nearest one.
     by_label = np.zeros(int(labels.max()) + 1, dtype=np.float32)
-    by_label[labels[measured]] = depth.numpy()[measured]
-    return torch.from_numpy(by_label[labels])
+    by_label[labels[measured]] = depth.cpu().numpy()[measured]
+    return torch.from_numpy(by_label[labels]).to(depth.device)
 
 
 def _is_measured(depth: torch.Tensor, config: DensifyConfig) -> torch.Tensor:
@@ -66,11 +66,11 @@ def spheres_from_pixels(
     on_grid[stride // 2 :: stride, stride // 2 :: stride] = True
     v, u = (mask & on_grid).nonzero(as_tuple=True)  # (n,) rows and columns
     z = depth[v, u].double()
-    T_world_camera = torch.from_numpy(geometry.inverse(T_camera_world))
+    T_world_camera = torch.from_numpy(geometry.inverse(T_camera_world)).to(depth.device)
     points = torch.stack(
         [(u + 0.5 - camera.cx) / camera.fx * z, (v + 0.5 - camera.cy) / camera.fy * z, z]
     )  # (3, n) in the camera
-    new = torch.empty(8, len(z))
+    new = torch.empty(8, len(z), device=depth.device)
     new[:3] = T_world_camera[:3, :3] @ points + T_world_camera[:3, 3:]
     new[3] = torch.log(config.radius_scale * stride * z / (camera.fx * camera.fy) ** 0.5)
     new[4] = float(np.log(config.opacity / (1 - config.opacity)))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-
+from gsslam import _native
 from gsslam.errors import ConfigError
 
 
@@ -25,11 +24,11 @@ def resolve_device(name: str) -> str:
 
 def _cuda_obstacle() -> str:
     """Return why the GPU cannot be used; empty where it can."""
-    # The CUDA kernels are a module of their own, which builds without nvcc do not have.
-    if importlib.util.find_spec("gsslam._cuda") is None:
-        return "this installation of gsslam was built without CUDA kernels"
+    problem = _native.cuda_problem()
+    if problem:
+        return problem
     import torch
 
     if not torch.cuda.is_available():
-        return "torch finds no usable NVIDIA GPU"
+        return "torch finds no usable NVIDIA GPU; install a build of torch with CUDA"
     return ""

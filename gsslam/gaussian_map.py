@@ -18,13 +18,15 @@ class GaussianMap:
     are used again.
     """
 
-    def __init__(self, capacity: int, num_features: int = 0) -> None:
+    def __init__(
+        self, capacity: int, num_features: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
         rows = c.ROW_FEATURE + num_features
         self.count = 0
         # Rows: x, y, z (metres), log radius, opacity logit, red, green, blue, features.
-        self.parameters = torch.zeros(rows, capacity)
-        self.gradient = torch.zeros(rows, capacity)
-        self.adam = AdamState.zeros(rows, capacity)
+        self.parameters = torch.zeros(rows, capacity, device=device)
+        self.gradient = torch.zeros(rows, capacity, device=device)
+        self.adam = AdamState.zeros(rows, capacity, device=device)
 
     @property
     def capacity(self) -> int:
@@ -38,7 +40,7 @@ class GaussianMap:
 
     def state(self) -> SphereState:
         """Return a copy of the live spheres, without features."""
-        live = self.live.numpy()
+        live = self.live.cpu().numpy()
         return SphereState(
             xyz=live[c.ROW_XYZ].T.copy(),
             log_radius=live[c.ROW_LOG_RADIUS].copy(),
@@ -55,7 +57,7 @@ class GaussianMap:
                 f"{parameters.shape[1]} spheres do not fit into map.capacity {self.capacity}"
             )
         self.count = 0
-        self.insert(parameters)
+        self.insert(parameters.to(self.parameters.device))
 
     def bytes_per_sphere(self) -> int:
         """Bytes that one sphere takes in all arrays."""

@@ -15,7 +15,7 @@ from torch.nn.functional import conv2d
 
 from gsslam import _native
 from gsslam.errors import NativeError
-from gsslam.native import address
+from gsslam.native import Kernels
 
 WINDOW = 11  # pixels on a side of SSIM's window
 WINDOW_SIGMA = 1.5  # pixels
@@ -114,14 +114,15 @@ def image_loss_reference(
 
 
 class ImageLoss:
-    """The native loss, for CPU float32 tensors; it computes what ``image_loss_reference`` says.
+    """The native loss, for float32 tensors; it computes what ``image_loss_reference`` says.
 
     It owns scratch memory that grows with the image, so one object serves one thread at a time. The
     result is the same to the byte for any number of threads.
     """
 
-    def __init__(self, weights: LossWeights) -> None:
-        self._plan = _native.CpuImageLoss()
+    def __init__(self, weights: LossWeights, device: torch.device | str = "cpu") -> None:
+        self._kernels = Kernels.on(device)
+        self._plan = self._kernels.make("ImageLoss")
         self._weights = _native.LossWeights(
             weights.ssim, weights.depth, weights.silhouette, weights.silhouette_threshold
         )
@@ -156,7 +157,8 @@ class ImageLoss:
                 f"got {tuple(rendered.shape)}"
             )
         planes, height, width = rendered.shape
-        return self._plan.evaluate(
+        address = self._kernels.address
+        value: _native.LossValue = self._plan.evaluate(
             address(rendered, "rendered", (planes, height, width)),
             address(colour, "colour", (3, height, width)),
             address(depth, "depth", (height, width)),
@@ -167,4 +169,6 @@ class ImageLoss:
             self._weights,
             address(gradient, "gradient", (planes, height, width)),
             address(error, "error", (height, width)),
+            *self._kernels.stream(),
         )
+        return value

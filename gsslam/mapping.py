@@ -17,12 +17,12 @@ from gsslam.raster.constants import ROW_RGB
 class Mapper:
     """Owns the map and the keyframes."""
 
-    def __init__(self, config: SlamConfig, camera: Camera) -> None:
+    def __init__(self, config: SlamConfig, camera: Camera, device: str = "cpu") -> None:
         self._config = config
         self._camera = camera
         self._random = np.random.default_rng(config.seed)
-        self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass)
-        self.map = GaussianMap(config.map.capacity)
+        self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass, device)
+        self.map = GaussianMap(config.map.capacity, device=device)
         self.keyframes: list[Keyframe] = []
 
     def integrate(self, keyframe: Keyframe) -> None:
@@ -37,10 +37,9 @@ class Mapper:
     def optimize(self, iterations: int) -> None:
         """Step through the window, round and round, the newest keyframe first."""
         window = self._window()
-        for iteration in range(iterations):
-            index = window[iteration % len(window)]
-            # The first keyframe holds the world frame and the map's brightness in place.
-            self._optimizer.step(self.map, self.keyframes[index], refine_pose=index > 0)
+        # The first keyframe holds the world frame and the map's brightness in place.
+        tasks = [(i % len(window), window[i % len(window)] > 0) for i in range(iterations)]
+        self._optimizer.run(self.map, [self.keyframes[index] for index in window], tasks)
 
     def center_exposure(self) -> None:
         """Give the map the brightness of the average keyframe instead of the first one's.

@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 
 from gsslam import _native
 from gsslam.camera import Camera
-from gsslam.native import address
+from gsslam.native import Kernels
 from gsslam.raster.constants import PLANE_DEPTH, PLANE_SILHOUETTE
 from gsslam.raster.plan import RasterPlan
 from gsslam.raster.reference import rasterize_reference
@@ -40,6 +40,16 @@ class ResidualWeights:
     depth_sigma_quadratic: float
     # Pixels that the map covers less take no part.
     silhouette_threshold: float
+
+    def to_native(self) -> _native.TrackingWeights:
+        """Return them as the kernels read them."""
+        return _native.TrackingWeights(
+            self.huber_colour,
+            self.depth_weight,
+            self.depth_sigma_base,
+            self.depth_sigma_quadratic,
+            self.silhouette_threshold,
+        )
 
 
 @dataclass(frozen=True)
@@ -80,15 +90,10 @@ class NormalEquations:
 class NormalEquationSolver:
     """Forms the normal equations of what a RasterPlan has projected, without allocating."""
 
-    def __init__(self, weights: ResidualWeights) -> None:
-        self._native = _native.CpuTracking()
-        self._weights = _native.TrackingWeights(
-            weights.huber_colour,
-            weights.depth_weight,
-            weights.depth_sigma_base,
-            weights.depth_sigma_quadratic,
-            weights.silhouette_threshold,
-        )
+    def __init__(self, weights: ResidualWeights, device: torch.device | str = "cpu") -> None:
+        self._kernels = Kernels.on(device)
+        self._native = self._kernels.make("Tracking")
+        self._weights = weights.to_native()
 
     def form(
         self, plan: RasterPlan, rgb: torch.Tensor, depth: torch.Tensor, gain: float, bias: float
@@ -97,11 +102,12 @@ class NormalEquationSolver:
         _, height, width = plan.image_shape
         sums = self._native.normal_equations(
             plan.native,
-            address(rgb, "rgb", (3, height, width)),
-            address(depth, "depth", (height, width)),
+            self._kernels.address(rgb, "rgb", (3, height, width)),
+            self._kernels.address(depth, "depth", (height, width)),
             gain,
             bias,
             self._weights,
+            *self._kernels.stream(),
         )
         return NormalEquations.from_sums(np.asarray(sums))
 

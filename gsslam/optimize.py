@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from gsslam import geometry
 from gsslam.camera import Camera
 from gsslam.config import MappingConfig
+from gsslam.fused import FusedMapping
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
 from gsslam.losses import ImageLoss, LossWeights
@@ -23,19 +24,44 @@ _EPSILON = 1e-15
 class MapOptimizer:
     """One Adam step at a time: forward, loss, backward, spheres, pose and exposure."""
 
-    def __init__(self, config: MappingConfig, camera: Camera, low_pass: float) -> None:
+    def __init__(
+        self,
+        config: MappingConfig,
+        camera: Camera,
+        low_pass: float,
+        device: torch.device | str = "cpu",
+    ) -> None:
         self._config = config
         self._camera = camera
         self._low_pass = low_pass
-        self._plan = RasterPlan()
+        self._plan = RasterPlan(device=device)
         self._loss = ImageLoss(
-            LossWeights(config.ssim_weight, config.depth_weight, config.silhouette_weight)
+            LossWeights(config.ssim_weight, config.depth_weight, config.silhouette_weight), device
         )
-        self._adam = SphereAdam(_BETAS, _EPSILON)
-        self._rates = sphere_rates(config)
+        self._adam = SphereAdam(_BETAS, _EPSILON, device)
+        self._rates = sphere_rates(config).to(device)
         shape = (c.PLANE_FEATURE, camera.height, camera.width)
-        self._image, self._grad_image = torch.empty(shape), torch.empty(shape)
-        self._error = torch.empty(shape[1:])
+        self._image = torch.empty(shape, device=device)
+        self._grad_image = torch.empty(shape, device=device)
+        self._error = torch.empty(shape[1:], device=device)
+        self._fused: FusedMapping | None = None
+        if torch.device(device).type == "cuda":
+            rates = sphere_rates(config).tolist()
+            adam = (*_BETAS, _EPSILON)
+            self._fused = FusedMapping(config, camera, low_pass, rates, adam, device)
+
+    def run(
+        self, gaussian_map: GaussianMap, keyframes: list[Keyframe], tasks: list[tuple[int, bool]]
+    ) -> list[float]:
+        """Take one step for each task; returns the loss before each.
+
+        A task names one of ``keyframes`` and says whether its pose and exposure are refined.
+        """
+        if self._fused:
+            return self._fused.run(gaussian_map, keyframes, tasks)
+        return [
+            self.step(gaussian_map, keyframes[index], refine_pose=refine) for index, refine in tasks
+        ]
 
     def render(
         self, gaussian_map: GaussianMap, T_camera_world: NDArray[np.float64]

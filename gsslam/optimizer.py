@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import torch
 
-from gsslam import _native
 from gsslam.errors import NativeError
-from gsslam.native import address
+from gsslam.native import Kernels
 
 # A gradient entry of at least this size has no square in float32; its sphere is skipped.
 MAX_GRADIENT = 1.8e19
@@ -38,12 +37,17 @@ class AdamState:
     steps: torch.Tensor  # (capacity,) int32
 
     @staticmethod
-    def zeros(rows: int, capacity: int, dtype: torch.dtype = torch.float32) -> AdamState:
+    def zeros(
+        rows: int,
+        capacity: int,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> AdamState:
         """Return the state of spheres that were never stepped."""
         return AdamState(
-            torch.zeros(rows, capacity, dtype=dtype),
-            torch.zeros(rows, capacity, dtype=dtype),
-            torch.zeros(capacity, dtype=torch.int32),
+            torch.zeros(rows, capacity, dtype=dtype, device=device),
+            torch.zeros(rows, capacity, dtype=dtype, device=device),
+            torch.zeros(capacity, dtype=torch.int32, device=device),
         )
 
 
@@ -87,18 +91,24 @@ def adam_reference(
 
 
 class SphereAdam:
-    """The native optimiser, for CPU float32 tensors; it computes what ``adam_reference`` says.
+    """The native optimiser, for float32 tensors; it computes what ``adam_reference`` says.
 
     The result is the same to the byte for any number of threads.
     """
 
-    def __init__(self, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-15) -> None:
+    def __init__(
+        self,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-15,
+        device: torch.device | str = "cpu",
+    ) -> None:
         """Raise NativeError unless the betas are in [0, 0.9999] and epsilon is positive."""
         if not all(0 <= beta <= MAX_BETA for beta in betas):
             raise NativeError(f"Adam betas must be between 0 and {MAX_BETA}; got {betas}")
         if not epsilon > 0:
             raise NativeError(f"Adam epsilon must be positive; got {epsilon}")
-        self._plan = _native.CpuAdam(betas[0], betas[1], epsilon)
+        self._kernels = Kernels.on(device)
+        self._plan = self._kernels.make("Adam", betas[0], betas[1], epsilon)
 
     def step(
         self,
@@ -110,7 +120,7 @@ class SphereAdam:
     ) -> AdamCounts:
         """Step the first ``count`` spheres in place and set their gradient to zero.
 
-        Shapes as in ``adam_reference``; all float32, contiguous, on the CPU. Raises NativeError
+        Shapes as in ``adam_reference``; all float32, contiguous, on the device. Raises NativeError
         otherwise.
         """
         if parameters.ndim != 2 or not 0 <= count <= parameters.shape[1]:
@@ -119,6 +129,7 @@ class SphereAdam:
                 f"got {tuple(parameters.shape)}"
             )
         rows, capacity = parameters.shape
+        address = self._kernels.address
         stepped, skipped = self._plan.step(
             address(parameters, "parameters", (rows, capacity)),
             address(gradient, "gradient", (rows, capacity)),
@@ -129,5 +140,6 @@ class SphereAdam:
             rows,
             capacity,
             count,
+            *self._kernels.stream(),
         )
         return AdamCounts(stepped, skipped)

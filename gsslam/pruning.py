@@ -26,6 +26,6 @@ def make_room(gaussian_map: GaussianMap, wanted: int) -> int:
     if excess <= 0:
         return 0
     opacity = gaussian_map.live[ROW_OPACITY_LOGIT]
-    doomed = torch.zeros(gaussian_map.count, dtype=torch.bool)
+    doomed = torch.zeros(gaussian_map.count, dtype=torch.bool, device=opacity.device)
     doomed[torch.argsort(opacity, stable=True)[:excess]] = True
     return gaussian_map.remove(doomed)

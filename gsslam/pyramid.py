@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from gsslam.camera import Camera
@@ -22,10 +21,13 @@ class ImageLevel:
     depth: torch.Tensor
 
 
-def build_pyramid(frame: Frame, levels: int) -> list[ImageLevel]:
+def build_pyramid(
+    frame: Frame, levels: int, device: torch.device | str = "cpu"
+) -> list[ImageLevel]:
     """Return the frame at full, half, quarter ... resolution; fewer where a side becomes odd."""
-    rgb = torch.from_numpy(np.ascontiguousarray(frame.rgb.transpose(2, 0, 1))).float().div_(255)
-    depth = torch.nan_to_num(torch.from_numpy(frame.depth), nan=0.0, posinf=0.0, neginf=0.0)
+    rgb = torch.from_numpy(frame.rgb).to(device).permute(2, 0, 1).contiguous().float().div_(255)
+    depth = torch.from_numpy(frame.depth).to(device)
+    depth = torch.nan_to_num(depth, nan=0.0, posinf=0.0, neginf=0.0)
     pyramid = [ImageLevel(frame.camera, rgb, depth)]
     while len(pyramid) < levels and not (rgb.shape[1] % 2 or rgb.shape[2] % 2):
         rgb, depth = _halved(rgb), _halved_depth(depth)

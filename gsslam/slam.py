@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from gsslam import geometry
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
-from gsslam.errors import ConfigError, TrackingError
+from gsslam.device import resolve_device
+from gsslam.errors import TrackingError
 from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe, is_heldout, keyframe_is_due
@@ -41,13 +42,12 @@ class Slam:
     """
 
     def __init__(self, config: SlamConfig, camera: Camera, device: str = "cpu") -> None:
-        """Raise ConfigError for a device other than ``cpu``."""
-        if device != "cpu":
-            raise ConfigError(f"device {device!r} is not available in this build; use --device cpu")
+        """Raise ConfigError for a ``device``, "cpu" or "cuda", that cannot be used."""
+        self._device = resolve_device(device)
         self._config = config
         self._camera = camera
-        self._tracker = Tracker(config.tracking, config.map.low_pass)
-        self._mapper = Mapper(config, camera)
+        self._tracker = Tracker(config.tracking, config.map.low_pass, self._device)
+        self._mapper = Mapper(config, camera, self._device)
         self._frames: list[_TrackedFrame] = []
         self._exposure = (1.0, 0.0)
         self._last_tracked = False
@@ -72,7 +72,7 @@ class Slam:
         if frame.camera != self._camera:
             raise TrackingError(f"frame {frame.index} comes from another camera than the first")
         start = time.perf_counter()
-        pyramid = build_pyramid(frame, self._config.tracking.levels)
+        pyramid = build_pyramid(frame, self._config.tracking.levels, self._device)
         estimate = self._estimate(frame, pyramid)
         tracked_at = time.perf_counter()
         reason = estimate.verdict(self._config.tracking) if estimate else ""
@@ -106,12 +106,12 @@ class Slam:
     ) -> RenderedView:
         """Return the map seen from a pose, by default with the camera of the sequence."""
         camera = camera or self._camera
-        plan = RasterPlan()
+        plan = RasterPlan(device=self._device)
         pose = geometry.inverse(T_world_camera)
         plan.project(self.map.parameters, self.map.count, camera, pose, self._config.map.low_pass)
-        planes = torch.empty(plan.image_shape)
+        planes = torch.empty(plan.image_shape, device=self._device)
         plan.forward(planes)
-        view = Rendering.from_planes(planes)
+        view = Rendering.from_planes(planes.cpu())
         return RenderedView(
             np.ascontiguousarray(view.colour.numpy()), view.depth.numpy(), view.silhouette.numpy()
         )
@@ -177,7 +177,7 @@ class Slam:
             T_camera_world = estimate.T_camera_world
             self._exposure = (estimate.gain, estimate.bias)
         if is_keyframe:
-            rgb = torch.from_numpy(np.ascontiguousarray(frame.rgb.transpose(2, 0, 1)))
+            rgb = torch.from_numpy(frame.rgb).to(self._device).permute(2, 0, 1).contiguous()
             refined = self._config.mapping.exposure_rate > 0
             exposure = self._exposure if refined else (1.0, 0.0)
             keyframe = Keyframe(frame.index, T_camera_world, *exposure, rgb, level.depth)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gsslam import geometry
 from gsslam.config import TrackingConfig
+from gsslam.fused import LIST_MARGIN, FusedTracker
 from gsslam.normal_equations import NormalEquations, NormalEquationSolver, ResidualWeights
 from gsslam.pyramid import ImageLevel
 from gsslam.raster.plan import RasterPlan
@@ -59,19 +60,31 @@ class PoseEstimate:
 class Tracker:
     """Finds the pose from which the map looks like the frame."""
 
-    def __init__(self, config: TrackingConfig, low_pass: float) -> None:
+    def __init__(
+        self,
+        config: TrackingConfig,
+        low_pass: float,
+        device: torch.device | str = "cpu",
+        list_margin: float = LIST_MARGIN,
+    ) -> None:
         self._config = config
         self._low_pass = low_pass
-        self._plan = RasterPlan()
-        self._solver = NormalEquationSolver(
-            ResidualWeights(
-                config.huber_colour,
-                config.depth_weight,
-                config.depth_sigma_base,
-                config.depth_sigma_quadratic,
-                config.silhouette_threshold,
-            )
+        self._plan = RasterPlan(device=device)
+        weights = ResidualWeights(
+            config.huber_colour,
+            config.depth_weight,
+            config.depth_sigma_base,
+            config.depth_sigma_quadratic,
+            config.silhouette_threshold,
         )
+        self._solver = NormalEquationSolver(weights, device)
+        self._fused: FusedTracker | None = None
+        if torch.device(device).type == "cuda":
+            damping = (_DAMPING, _MIN_DAMPING, _DAMPING_FACTOR)
+            limits = (config.exposure_prior, config.convergence_step)
+            self._fused = FusedTracker(
+                weights, low_pass, *limits, damping, device, list_margin=list_margin
+            )
 
     def estimate(
         self,
@@ -87,10 +100,23 @@ class Tracker:
         ``parameters`` (8, capacity) and ``count`` are the map's spheres; guesses are
         T_camera_world.
         """
+        budgets = [self._config.iterations] + [self._config.coarse_iterations] * (len(pyramid) - 1)
+        levels = list(reversed(list(zip(pyramid, budgets, strict=True))))
+        if self._fused:
+            found = self._fused.estimate(parameters, count, levels, guesses, gain, bias)
+            valid_share = found.equations.pixels / pyramid[0].depth.numel()
+            return PoseEstimate(
+                found.T_camera_world,
+                found.gain,
+                found.bias,
+                found.equations,
+                valid_share,
+                found.iterations,
+                found.converged,
+            )
         estimate = None
         T_camera_world = self._best_guess(parameters, count, pyramid[-1], guesses, gain, bias)
-        budgets = [self._config.iterations] + [self._config.coarse_iterations] * (len(pyramid) - 1)
-        for level, iterations in reversed(list(zip(pyramid, budgets, strict=True))):
+        for level, iterations in levels:
             estimate = self._refine(
                 parameters, count, level, T_camera_world, gain, bias, iterations
             )

@@ -21,7 +21,34 @@ def data_root() -> Path:
     return folder
 
 
-@pytest.fixture(params=["portable", "avx2", "avx512"])
+INSTRUCTION_SETS = ("portable", "avx2", "avx512")
+CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
+
+
+def usable_device(device: str) -> str:
+    """Return the device, or skip with the reason why it cannot be used."""
+    if device == "cuda" and _native.cuda_problem():
+        pytest.skip(_native.cuda_problem())
+    return device
+
+
+@pytest.fixture(params=["cpu", CUDA])
+def device(request: pytest.FixtureRequest) -> str:
+    """Device of the kernels under test, "cpu" or "cuda"."""
+    return usable_device(request.param)
+
+
+@pytest.fixture(params=[*INSTRUCTION_SETS, CUDA])
+def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The same, with the CPU once for each of its instruction sets."""
+    before = _native.isa()
+    if request.param in INSTRUCTION_SETS and not _native.set_isa(request.param):
+        pytest.skip(f"this processor has no {request.param}")
+    yield usable_device("cuda" if request.param == "cuda" else "cpu")
+    _native.set_isa(before)
+
+
+@pytest.fixture(params=INSTRUCTION_SETS)
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each instruction set in turn, set for the native kernels."""
     before = _native.isa()

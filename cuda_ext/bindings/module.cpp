@@ -21,4 +21,5 @@ NB_MODULE(_native, m) {
   gsslam::bind_optimizer(m);
   gsslam::bind_rasterize(m);
   gsslam::bind_tracking(m);
+  gsslam::bind_cuda(m);
 }

@@ -29,16 +29,12 @@ View make_view(int width, int height, const std::array<double, 4>& intrinsics, d
   return v;
 }
 
-SphereMatrix matrix(uintptr_t parameters, int64_t capacity, int64_t count) {
-  return {pointer<const float>(parameters), capacity, count};
-}
-
 std::array<double, 12> backward(CpuRasterizer& plan, uintptr_t parameters, int64_t capacity,
                                 int64_t count, uintptr_t image, uintptr_t grad_image,
                                 uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics) {
   std::array<double, 12> grad_pose;
   plan.backward(
-      matrix(parameters, capacity, count),
+      sphere_matrix(parameters, capacity, count),
       {pointer<const float>(image), pointer<const float>(grad_image), pointer<const float>(error),
        pointer<float>(grad_parameters), pointer<float>(statistics), grad_pose.data()});
   return grad_pose;
@@ -58,7 +54,9 @@ void bind_rasterize(nb::module_& m) {
       .def(
           "project",
           [](CpuRasterizer& plan, uintptr_t parameters, int64_t capacity, int64_t count,
-             const View& view) { return plan.project(matrix(parameters, capacity, count), view); },
+             const View& view) {
+            return plan.project(sphere_matrix(parameters, capacity, count), view);
+          },
           no_gil)
       .def(
           "forward",

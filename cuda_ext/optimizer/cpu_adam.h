@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "optimizer/adam.h"
+#include "optimizer/adam_tables.h"
 
 namespace gsslam {
 
@@ -15,11 +16,9 @@ class CpuAdam {
   // Steps every sphere that has a gradient; the same bytes for any number of threads.
   AdamCounts step(const AdamSpheres& spheres);
 
-  static constexpr double kMaxBeta = 0.9999;  // bounds the tables: 1.4 MB
-
  private:
   float weight1_, weight2_, epsilon_;
-  std::vector<float> correction1_, correction2_;
+  AdamTables tables_;
   std::vector<AdamCounts> chunk_counts_;
 };
 

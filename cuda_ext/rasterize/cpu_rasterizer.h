@@ -5,20 +5,9 @@
 #include <vector>
 
 #include "rasterize/cpu_tile.h"
+#include "rasterize/sphere_matrix.h"
 
 namespace gsslam {
-
-// Spheres of a map: the first `count` columns of a row-major (8 + features, capacity) matrix.
-struct SphereMatrix {
-  const float* data;
-  int64_t capacity;
-  int64_t count;
-
-  Sphere at(int64_t i) const {
-    return {data[kX * capacity + i], data[kY * capacity + i], data[kZ * capacity + i],
-            data[kLogRadius * capacity + i], data[kOpacityLogit * capacity + i]};
-  }
-};
 
 // The visible spheres in order of depth, and for each tile those that reach it.
 struct Binning {

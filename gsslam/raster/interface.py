@@ -82,7 +82,7 @@ def rasterize(
     """Render spheres, differentiably with respect to them and to the pose.
 
     Args:
-        spheres: N spheres, float32 on the CPU for the native backend.
+        spheres: N spheres; float32 on the CPU or on a GPU for the native backend.
         camera: where pixel centres lie at integer + 0.5.
         T_camera_world: (4, 4) world points to camera points; x right, y down, z forward.
         low_pass: pixels^2 added to every projected variance; the opacity is scaled down to keep

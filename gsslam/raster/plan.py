@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 from gsslam import _native
 from gsslam.camera import Camera
 from gsslam.errors import NativeError
-from gsslam.native import address
+from gsslam.native import Kernels
 from gsslam.raster import constants as c
 
 
@@ -30,16 +32,17 @@ class RasterPlan:
     Not to be used by two threads at a time.
     """
 
-    def __init__(self, num_features: int = 0) -> None:
+    def __init__(self, num_features: int = 0, device: torch.device | str = "cpu") -> None:
         if not 0 <= num_features <= c.MAX_FEATURES:
             raise NativeError(f"num_features {num_features} must be from 0 to {c.MAX_FEATURES}")
         self._num_features = num_features
-        self._native = _native.CpuRasterizer(num_features)
+        self._kernels = Kernels.on(device)
+        self._native = self._kernels.make("Rasterizer", num_features)
         self._camera: Camera | None = None
         self._spheres: tuple[torch.Tensor, int] | None = None
 
     @property
-    def native(self) -> _native.CpuRasterizer:
+    def native(self) -> Any:
         """The native object, for other operations on what was projected."""
         return self._native
 
@@ -50,23 +53,32 @@ class RasterPlan:
         camera: Camera,
         T_camera_world: NDArray[np.float64],
         low_pass: float = c.DEFAULT_LOW_PASS,
+        *,
+        wait: bool = True,
     ) -> int:
         """Project, sort and bin the first ``count`` of (8 + D, capacity) spheres.
 
-        Returns how many are visible.
+        Returns how many are visible. With ``wait`` false a GPU's work is only queued and -1 comes
+        back; should the spheres need more room than those before, nothing is drawn.
         """
         capacity = parameters.shape[-1]
         if not 0 <= count <= capacity:
             raise NativeError(f"count {count} must be from 0 to the capacity {capacity}")
-        data = address(parameters, "parameters", (c.ROW_FEATURE + self._num_features, capacity))
+        shape = (c.ROW_FEATURE + self._num_features, capacity)
+        data = self._kernels.address(parameters, "parameters", shape)
         view = native_view(camera, T_camera_world, low_pass)
         self._camera, self._spheres = camera, (parameters, count)
-        visible: int = self._native.project(data, capacity, count, view)
+        arguments = (data, capacity, count, view, *self._kernels.stream())
+        if not wait and self._kernels.device.type == "cuda":
+            self._native.queue_project(*arguments)
+            return -1
+        visible: int = self._native.project(*arguments)
         return visible
 
     def forward(self, image: torch.Tensor) -> None:
         """Write the (5 + D, H, W) planes of what was projected into ``image``."""
-        self._native.forward(address(image, "image", self.image_shape))
+        address = self._kernels.address(image, "image", self.image_shape)
+        self._native.forward(address, *self._kernels.stream())
 
     def backward(
         self,
@@ -85,6 +97,7 @@ class RasterPlan:
         if self._spheres is None or (error is None) != (statistics is None):
             raise NativeError("backward needs project before it, and error and statistics together")
         parameters, count = self._spheres
+        address = self._kernels.address
         capacity = parameters.shape[1]
         grad_pose = self._native.backward(
             parameters.data_ptr(),
@@ -97,6 +110,7 @@ class RasterPlan:
             0
             if statistics is None
             else address(statistics, "statistics", (c.STATISTICS, capacity)),
+            *self._kernels.stream(),
         )
         return np.asarray(grad_pose).reshape(3, 4)
 

@@ -24,6 +24,15 @@ def error(actual: torch.Tensor, expected: torch.Tensor) -> float:
     return float((actual.detach().double() - expected.detach()).norm()) / (norm or 1.0)
 
 
+def native_on(device: str):
+    """Return the native rasteriser on a device, from and to tensors on the CPU."""
+
+    def render(spheres, T, camera, low_pass):
+        return rasterize_native(spheres.to(device), T, camera, low_pass).cpu()
+
+    return render
+
+
 def gradients(render, spheres: torch.Tensor, T: torch.Tensor, upstream: torch.Tensor):
     spheres, T = spheres.clone().requires_grad_(), T.clone().requires_grad_()
     planes = render(spheres, T, CAMERA, LOW_PASS)
@@ -33,11 +42,11 @@ def gradients(render, spheres: torch.Tensor, T: torch.Tensor, upstream: torch.Te
 
 @pytest.mark.parametrize("sigma", [0.4, 2.0, 12.0])
 @pytest.mark.parametrize("num_features", [0, 3, 16])
-def test_matches_reference(isa, sigma, num_features):
+def test_matches_reference(kernels, sigma, num_features):
     rng = np.random.default_rng([int(10 * sigma), num_features])
     spheres, T = random_spheres(rng, 300, sigma, num_features), random_pose(rng)
     upstream = torch.from_numpy(rng.normal(size=(5 + num_features, CAMERA.height, CAMERA.width)))
-    planes, grad, grad_T = gradients(rasterize_native, spheres, T, upstream)
+    planes, grad, grad_T = gradients(native_on(kernels), spheres, T, upstream)
     expected, expected_grad, expected_grad_T = gradients(rasterize_reference, spheres, T, upstream)
     assert error(planes, expected) < TOLERANCE
     assert expected_grad.norm() > 0
@@ -47,27 +56,27 @@ def test_matches_reference(isa, sigma, num_features):
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_nasty_spheres_match_reference_and_leave_neighbours_alone(isa, name):
+def test_nasty_spheres_match_reference_and_leave_neighbours_alone(kernels, name):
     rng = np.random.default_rng(7)
     ordinary = random_spheres(rng, 60)
     spheres = torch.cat([ordinary[:, :30], nasty_spheres(name), ordinary[:, 30:]], dim=1)
     T = torch.eye(4, dtype=torch.float64)
     upstream = torch.from_numpy(rng.normal(size=(5, CAMERA.height, CAMERA.width)))
-    planes, grad, grad_T = gradients(rasterize_native, spheres, T, upstream)
-    expected, expected_grad, expected_grad_T = _reference_without_invalid(spheres, T, upstream)
+    planes, grad, grad_T = gradients(native_on(kernels), spheres, T, upstream)
+    expected, expected_grad, expected_grad_T = _reference_without_invalid(
+        spheres, T, upstream, kernels
+    )
     assert error(planes, expected) < 1e-5
     assert error(grad, expected_grad.double()) < 1e-4
     assert error(grad_T, expected_grad_T) < 1e-4
 
 
-def _reference_without_invalid(spheres, T, upstream):
+def _reference_without_invalid(spheres, T, upstream, device):
     """Differentiate only what is drawn: automatic differentiation makes NaN of 0 x inf."""
-    plan = RasterPlan()
+    plan = RasterPlan(device=device)
+    columns = spheres.to(device).unbind(1)
     drawn = torch.tensor(
-        [
-            plan.project(spheres[:, [i]].contiguous(), 1, CAMERA, T.numpy(), LOW_PASS) > 0
-            for i in range(spheres.shape[1])
-        ]
+        [plan.project(x[:, None].contiguous(), 1, CAMERA, T.numpy(), LOW_PASS) > 0 for x in columns]
     )
     planes, some_grad, grad_T = gradients(rasterize_reference, spheres[:, drawn], T, upstream)
     grad = torch.zeros_like(spheres)
@@ -75,19 +84,20 @@ def _reference_without_invalid(spheres, T, upstream):
     return planes, grad, grad_T
 
 
-def test_reference_leaves_out_exactly_what_the_kernels_leave_out():
+def test_reference_leaves_out_exactly_what_the_kernels_leave_out(kernels):
     for name in NASTY:
         spheres, T = nasty_spheres(name), torch.eye(4, dtype=torch.float64)
         expected = rasterize_reference(spheres, T, CAMERA, LOW_PASS)
-        assert error(rasterize_native(spheres, T, CAMERA, LOW_PASS), expected) < 1e-5, name
+        actual = native_on(kernels)(spheres, T, CAMERA, LOW_PASS)
+        assert error(actual, expected) < 1e-5, name
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_no_spheres_give_black_and_no_gradient(count):
+def test_no_spheres_give_black_and_no_gradient(kernels, count):
     spheres = torch.zeros(8, count)
     spheres[2] = -1.0  # behind
     upstream = torch.ones(5, CAMERA.height, CAMERA.width)
-    planes, grad, grad_T = gradients(rasterize_native, spheres, torch.eye(4), upstream)
+    planes, grad, grad_T = gradients(native_on(kernels), spheres, torch.eye(4), upstream)
     assert not planes.any() and not grad.any() and not grad_T.any()
 
 
@@ -107,17 +117,19 @@ def test_finite_differences_agree_with_the_reference_gradient():
     assert numeric == pytest.approx(float((grad * direction).sum()), rel=1e-5)
 
 
-def test_statistics_match_reference(isa):
+def test_statistics_match_reference(kernels):
     rng = np.random.default_rng(11)
     spheres, T = random_spheres(rng, 200, num_features=2), random_pose(rng)
-    plan = RasterPlan(2)
-    plan.project(spheres, 200, CAMERA, T.numpy())
-    image = torch.empty(plan.image_shape)
+    plan = RasterPlan(2, kernels)
+    on_device = spheres.to(kernels)
+    plan.project(on_device, 200, CAMERA, T.numpy())
+    image = torch.empty(plan.image_shape, device=kernels)
     plan.forward(image)
     pixel_error = torch.rand(plan.image_shape[1:])
-    statistics = torch.zeros(4, 200)
-    grad_image = torch.randn(plan.image_shape)
-    plan.backward(image, grad_image, torch.zeros_like(spheres), pixel_error, statistics)
+    statistics = torch.zeros(4, 200, device=kernels)
+    grad_image, grad = torch.randn(plan.image_shape).to(kernels), torch.zeros_like(on_device)
+    plan.backward(image, grad_image, grad, pixel_error.to(kernels), statistics)
+    statistics = statistics.cpu()
     expected = statistics_reference(spheres, T, CAMERA, LOW_PASS, pixel_error)
     for row in range(constants.STATISTICS):
         assert error(statistics[row], expected[row]) < TOLERANCE
@@ -136,12 +148,13 @@ def test_bytes_do_not_depend_on_threads_or_repetition():
     assert len(results) == 1
 
 
-def test_order_of_the_spheres_does_not_change_the_image():
+def test_order_of_the_spheres_does_not_change_the_image(kernels):
     rng = np.random.default_rng(6)
     spheres, T = random_spheres(rng, 500), random_pose(rng)
     shuffled = spheres[:, rng.permutation(500)].contiguous()
-    first = rasterize_native(spheres, T, CAMERA, LOW_PASS)
-    assert torch.equal(first, rasterize_native(shuffled, T, CAMERA, LOW_PASS))
+    render = native_on(kernels)
+    first = render(spheres, T, CAMERA, LOW_PASS)
+    assert torch.equal(first, render(shuffled, T, CAMERA, LOW_PASS))
 
 
 def test_constants_are_those_of_the_native_module():

@@ -1,0 +1,126 @@
+// Sums over a warp and over a block, in a fixed order: the same bytes every time.
+#pragma once
+
+#include <cstdint>
+
+namespace gsslam {
+
+inline constexpr unsigned kFullWarp = 0xffffffffu;
+
+template <typename T>
+__device__ __forceinline__ T warp_sum(T value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(kFullWarp, value, offset);
+  return value;
+}
+
+__device__ __forceinline__ float warp_max(float value) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = fmaxf(value, __shfl_xor_sync(kFullWarp, value, offset));
+  return value;
+}
+
+__device__ __forceinline__ int warp_max(int value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(kFullWarp, value);
+#else
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2)
+    value = max(value, __shfl_xor_sync(kFullWarp, value, offset));
+  return value;
+#endif
+}
+
+// Sum of the lanes before this one.
+__device__ __forceinline__ uint32_t warp_exclusive_sum(uint32_t value, uint32_t& total) {
+  const unsigned lane = threadIdx.x & 31;
+  uint32_t sum = value;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const uint32_t before = __shfl_up_sync(kFullWarp, sum, offset);
+    if (lane >= offset) sum += before;
+  }
+  total = __shfl_sync(kFullWarp, sum, 31);
+  return sum - value;
+}
+
+// Sums kCount values over a warp at once: each step halves the values that a lane holds, so that
+// eight values take 9 shuffles instead of 40. Afterwards value[0] of lane l is the sum of value
+// number l / (32 / kCount), for kCount a power of two up to 32.
+template <int kCount>
+__device__ __forceinline__ void warp_sum_transposed(float (&value)[kCount]) {
+  const unsigned lane = threadIdx.x & 31;
+  int held = kCount;
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    if (held > 1) {
+      held /= 2;
+      const bool upper = lane & offset;
+#pragma unroll
+      for (int i = 0; i < kCount / 2; ++i) {
+        if (i >= held) break;
+        const float mine = upper ? value[i + held] : value[i];
+        const float other = upper ? value[i] : value[i + held];
+        value[i] = mine + __shfl_xor_sync(kFullWarp, other, offset);
+      }
+    } else {
+      value[0] += __shfl_xor_sync(kFullWarp, value[0], offset);
+    }
+  }
+}
+
+// Sum over the block, known to thread 0. `shared` holds one value for each warp.
+template <typename T>
+__device__ __forceinline__ T block_sum(T value, T* shared) {
+  value = warp_sum(value);
+  __syncthreads();  // `shared` may be in use from a sum before
+  if ((threadIdx.x & 31) == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  T total{};
+  if (threadIdx.x == 0)
+    for (unsigned warp = 0; warp < blockDim.x / 32; ++warp) total += shared[warp];
+  return total;
+}
+
+// Sums kCount values over the block at once; value number k of the result is known to thread k.
+// `shared` holds kCount values for each warp.
+template <int kCount>
+__device__ __forceinline__ double block_sums(const double (&value)[kCount],
+                                             double (*shared)[kCount]) {
+  const unsigned lane = threadIdx.x & 31, warps = blockDim.x / 32;
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    const double sum = warp_sum(value[k]);
+    if (lane == 0) shared[threadIdx.x / 32][k] = sum;
+  }
+  __syncthreads();
+  double total = 0;
+  if (threadIdx.x < kCount)
+    for (unsigned warp = 0; warp < warps; ++warp) total += shared[warp][threadIdx.x];
+  return total;
+}
+
+// Sum of the threads before this one and of the whole block, known to all.
+template <typename T>
+__device__ __forceinline__ T block_exclusive_sum(T value, T* shared, T& total) {
+  const unsigned lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  T sum = value;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const T before = __shfl_up_sync(kFullWarp, sum, offset);
+    if (lane >= offset) sum += before;
+  }
+  __syncthreads();
+  if (lane == 31) shared[warp] = sum;
+  __syncthreads();
+  T base{};
+  total = T{};
+  for (unsigned w = 0; w < warps; ++w) {
+    if (w == warp) base = total;
+    total += shared[w];
+  }
+  return base + sum - value;
+}
+
+}  // namespace gsslam

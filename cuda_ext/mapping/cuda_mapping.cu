@@ -1,0 +1,243 @@
+#include <cstring>
+
+#include "losses/cuda_loss_total.cuh"
+#include "mapping/cuda_mapping.h"
+#include "optimizer/cuda_adam.cuh"
+#include "rasterize/cuda_gather.cuh"
+
+namespace gsslam {
+namespace {
+
+constexpr int kFinishThreads = 1024;
+
+// Points the pass at the keyframe of the next task.
+__device__ void begin_step(const MappingPlan& p, const MappingOptions& options) {
+  RasterState& raster = *p.raster.state;
+  raster.visible = 0;
+  raster.stale = 1;
+  if (p.state->step >= p.state->steps) return;
+  const MappingKeyframe& keyframe = p.keyframes[p.tasks[p.state->step].keyframe];
+  raster.view = view_of(options.camera, keyframe.T_camera_world);
+  p.state->target = {nullptr, keyframe.rgb, keyframe.depth, static_cast<float>(keyframe.gain),
+                     static_cast<float>(keyframe.bias)};
+}
+
+__global__ void begin_run(const MappingPlan p, const MappingOptions options) {
+  begin_step(p, options);
+}
+
+// Sums of the slots, chain rule and Adam, sphere by sphere: no gradient is written.
+__global__ void __launch_bounds__(kGatherThreads) step_seen_spheres(const MappingPlan p) {
+  const RasterPlan& raster = p.raster;
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kGatherThreads + threadIdx.x;
+  const uint32_t count = raster.state->count;
+  if (raster.state->overflow || static_cast<int64_t>(blockIdx.x) * kGatherThreads >= count) return;
+  const uint32_t cells = i < count ? raster.cell_counts[i] : 0;
+  SphereGradient g{};
+  Sphere sphere{};
+  if (cells) {
+    AdamRows<8> rows;
+    rows.load(p.spheres, 0, i);
+    const Splat splat = raster.splats[i];
+    const uint32_t first = raster.first_cell[i];
+    float total[kSums];
+    sum_slots(raster, p.back, first, cells, total);
+    sphere = {rows.parameter[kX], rows.parameter[kY], rows.parameter[kZ],
+              rows.parameter[kLogRadius], rows.parameter[kOpacityLogit]};
+    g = chain_rule(raster.state->view, sphere, splat, total);
+    const float row[8] = {g.point[0],      g.point[1],     g.point[2],         g.log_radius,
+                          g.opacity_logit, total[kSumRed], total[kSumRed + 1], total[kSumRed + 2]};
+    bool touched = false, finite = true;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      touched |= row[k] != 0;
+      finite &= fabsf(row[k]) < kMaxGradient;
+    }
+    if (touched && finite) {
+      const AdamCorrection correction = count_step(p.rates, p.spheres.steps, i);
+      rows.step(p.spheres, p.rates, correction, 0, i, row);
+    }
+  }
+  store_pose_partial<kGatherThreads>(g.camera, sphere, p.pose_partials);
+}
+
+// dL / d twist of exp(xi) T_camera_world at zero, from dL / d T (3 x 4).
+__device__ void twist_gradient(const double* G, const double* T, double* gradient) {
+  double moment[3][3];  // rows of T x rows of G
+  for (int i = 0; i < 3; ++i)
+    for (int j = 0; j < 3; ++j) {
+      moment[i][j] = 0;
+      for (int k = 0; k < 4; ++k) moment[i][j] += T[4 * i + k] * G[4 * j + k];
+    }
+  for (int i = 0; i < 3; ++i) gradient[i] = G[4 * i + 3];
+  gradient[3] = moment[1][2] - moment[2][1];
+  gradient[4] = moment[2][0] - moment[0][2];
+  gradient[5] = moment[0][1] - moment[1][0];
+}
+
+__device__ void step_keyframe(MappingKeyframe& k, const double* gradient, const MappingOptions& o) {
+  ++k.steps;
+  const double correction1 = 1 - pow(o.beta1, static_cast<double>(k.steps));
+  const double correction2 = 1 - pow(o.beta2, static_cast<double>(k.steps));
+  double step[kKeyframeUnknowns];
+  for (int i = 0; i < kKeyframeUnknowns; ++i) {
+    k.moment1[i] += (1 - o.beta1) * (gradient[i] - k.moment1[i]);
+    k.moment2[i] += (1 - o.beta2) * (gradient[i] * gradient[i] - k.moment2[i]);
+    const double rate = i < 6 ? o.pose_rate : o.exposure_rate;
+    step[i] = -rate * (k.moment1[i] / correction1) / (sqrt(k.moment2[i] / correction2) + o.epsilon);
+  }
+  move_pose(step, k.T_camera_world);
+  k.gain += step[6];
+  k.bias += step[7];
+}
+
+// Adds up loss and pose gradient, steps the keyframe, and begins the next step.
+__global__ void __launch_bounds__(kFinishThreads)
+    finish_step(const MappingPlan p, const MappingOptions options) {
+  constexpr int kGroups = kFinishThreads / kPoseSums;
+  __shared__ double groups[kGroups][kPoseSums];
+  __shared__ double pose[kPoseSums];
+  if (p.raster.state->overflow) return;
+  const LossValue value = total_loss(p.loss);
+  const uint32_t step = p.state->step;
+  const MappingTask task = p.tasks[step];
+  const int blocks = (p.raster.state->count + kGatherThreads - 1) / kGatherThreads;
+  if (task.refine && threadIdx.x < kGroups * kPoseSums) {
+    const int k = threadIdx.x % kPoseSums, group = threadIdx.x / kPoseSums;
+    double sum = 0;
+#pragma unroll 4
+    for (int i = group; i < blocks; i += kGroups) sum += p.pose_partials[i * kPoseSums + k];
+    groups[group][k] = sum;
+  }
+  __syncthreads();
+  if (task.refine && threadIdx.x < kPoseSums) {
+    double sum = 0;
+    for (int group = 0; group < kGroups; ++group) sum += groups[group][threadIdx.x];
+    pose[threadIdx.x] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  p.losses[step] = value.total;
+  if (task.refine) {
+    MappingKeyframe& keyframe = p.keyframes[task.keyframe];
+    double gradient[kKeyframeUnknowns];
+    twist_gradient(pose, keyframe.T_camera_world, gradient);
+    gradient[6] = value.grad_gain;
+    gradient[7] = value.grad_bias;
+    step_keyframe(keyframe, gradient, options);
+  }
+  p.state->step = step + 1;
+  begin_step(p, options);
+}
+
+template <typename T>
+void upload_all(T* to, const std::vector<T>& from, cudaStream_t stream) {
+  GSSLAM_CUDA(
+      cudaMemcpyAsync(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream));
+}
+
+template <typename T>
+void download_all(std::vector<T>& to, const T* from, cudaStream_t stream) {
+  GSSLAM_CUDA(
+      cudaMemcpyAsync(to.data(), from, to.size() * sizeof(T), cudaMemcpyDeviceToHost, stream));
+}
+
+}  // namespace
+
+CudaMapping::CudaMapping(const MappingOptions& options, const std::vector<float>& learning_rates,
+                         int device)
+    : options_(options),
+      device_(device),
+      raster_(0, device),
+      loss_(device),
+      adam_(options.beta1, options.beta2, options.epsilon, device) {
+  const DeviceGuard guard(device);
+  learning_rates_.reserve(learning_rates.size());
+  upload_all(learning_rates_.get(), learning_rates, nullptr);
+  state_.reserve(1);
+  const size_t pixels = static_cast<size_t>(options.camera.width) * options.camera.height;
+  image_.reserve(kPlaneFeature * pixels);
+  grad_image_.reserve(kPlaneFeature * pixels);
+}
+
+void CudaMapping::prepare(const AdamSpheres& spheres, size_t keyframes, size_t tasks,
+                          cudaStream_t stream) {
+  const Pinhole& camera = options_.camera;
+  raster_.prepare({spheres.parameters, spheres.capacity, spheres.count}, spheres.capacity,
+                  camera.width, camera.height, false, true, stream);
+  keyframes_.reserve(keyframes);
+  tasks_.reserve(tasks);
+  losses_.reserve(tasks);
+  std::memset(&plan_, 0, sizeof(plan_));
+  plan_.raster = raster_.plan();
+  plan_.back = raster_.backward_buffers(image_.get(), grad_image_.get(), nullptr);
+  plan_.loss = loss_.prepare(camera.width, camera.height, options_.weights, &state_.get()->target,
+                             &plan_.raster.state->overflow, stream);
+  plan_.loss_outputs = {grad_image_.get(), nullptr};
+  plan_.spheres = spheres;
+  plan_.spheres.count = 0;  // the kernels read it from the raster's state
+  plan_.spheres.learning_rates = learning_rates_.get();
+  plan_.rates = adam_.rates();
+  plan_.image = image_.get();
+  plan_.pose_partials = raster_.pose_partials();
+  plan_.state = state_.get();
+  plan_.keyframes = keyframes_.get();
+  plan_.tasks = tasks_.get();
+  plan_.losses = losses_.get();
+}
+
+void CudaMapping::launch_step(cudaStream_t stream) const {
+  raster_.bin(stream);
+  launch_forward(plan_.raster, plan_.image, stream);
+  launch_loss(plan_.loss, plan_.image, plan_.loss_outputs, stream);
+  launch_backward(plan_.raster, plan_.back, stream);
+  const unsigned blocks = blocks_for(plan_.raster.max_count, kGatherThreads);
+  if (blocks) step_seen_spheres<<<blocks, kGatherThreads, 0, stream>>>(plan_);
+  GSSLAM_LAUNCHED(step_seen_spheres);
+  finish_step<<<1, kFinishThreads, 0, stream>>>(plan_, options_);
+  GSSLAM_LAUNCHED(finish_step);
+}
+
+std::vector<double> CudaMapping::run(AdamSpheres spheres, std::vector<MappingKeyframe>& keyframes,
+                                     const std::vector<MappingTask>& tasks, cudaStream_t stream) {
+  std::vector<double> losses(tasks.size());
+  if (tasks.empty()) return losses;
+  const DeviceGuard guard(device_);
+  const uint32_t steps = static_cast<uint32_t>(tasks.size());
+  const uint32_t count = static_cast<uint32_t>(spheres.count);
+  prepare(spheres, keyframes.size(), tasks.size(), stream);
+  upload_all(keyframes_.get(), keyframes, stream);
+  upload_all(tasks_.get(), tasks, stream);
+  upload(state_.get(), MappingState{{}, 0, steps}, stream);
+  for (uint32_t done = 0; done < steps;) {
+    RasterState raster{};
+    raster.count = count;
+    upload(plan_.raster.state, raster, stream);
+    begin_run<<<1, 1, 0, stream>>>(plan_, options_);
+    GSSLAM_LAUNCHED(begin_run);
+    if (std::memcmp(&plan_, &captured_, sizeof(plan_)) != 0) graph_.reset();
+    for (; done < steps; ++done) {
+      if (graph_.ready()) {
+        graph_.launch(stream);
+        continue;
+      }
+      launch_step(stream);  // loads the kernels
+      graph_.capture([&](cudaStream_t capture) { launch_step(capture); });
+      captured_ = plan_;
+    }
+    // Steps after an overflow did nothing.
+    if (!raster_.grow(stream)) break;
+    done = download(state_.get(), stream).step;
+    prepare(spheres, keyframes.size(), tasks.size(), stream);
+  }
+  download_all(losses, losses_.get(), stream);
+  download_all(keyframes, keyframes_.get(), stream);
+  GSSLAM_CUDA(cudaStreamSynchronize(stream));
+  return losses;
+}
+
+size_t CudaMapping::bytes() const {
+  return raster_.bytes() + loss_.bytes() + 4 * (image_.size() + grad_image_.size());
+}
+
+}  // namespace gsslam

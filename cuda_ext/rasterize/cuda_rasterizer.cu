@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <limits>
+
+#include "rasterize/cuda_rasterizer.h"
+
+namespace gsslam {
+namespace {
+
+// Room for entries and cells of a map of unknown looks: grown where it is too small.
+constexpr uint64_t kEntriesOfSphere = 4, kCellsOfSphere = 12;
+constexpr uint64_t kLeastEntries = uint64_t{1} << 16;
+
+uint64_t half_more(uint64_t size) { return size + size / 2; }
+
+}  // namespace
+
+CudaRasterizer::CudaRasterizer(int num_features, int device)
+    : num_features_(num_features), device_(device) {
+  const DeviceGuard guard(device);
+  state_.reserve(1);
+}
+
+void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int width, int height,
+                             bool for_tracking, bool with_sums, cudaStream_t stream) {
+  if (max_count > kMaxSpheres)
+    throw CudaError("the CUDA rasteriser draws at most " + std::to_string(kMaxSpheres) +
+                    " spheres, not " + std::to_string(max_count));
+  plan_.state = state_.get();
+  plan_.parameters = spheres.data;
+  plan_.capacity = spheres.capacity;
+  plan_.max_count = max_count;
+  plan_.num_features = num_features_;
+  plan_.width = width;
+  plan_.height = height;
+  plan_.tiles_x = (width + kTile - 1) / kTile;
+  plan_.tiles_y = (height + kTile - 1) / kTile;
+  const size_t tiles = plan_.tiles();
+  const size_t count = std::max<int64_t>(max_count, 1);
+  if (count > splats_.size()) {
+    const size_t room = half_more(count);
+    splats_.reserve(room);
+    radius2_.reserve(room);
+    cell_counts_.reserve(room);
+    first_cell_.reserve(room);
+    block_cells_.reserve(blocks_for(room, kBinThreads));
+    if (num_features_) features_.reserve(room * num_features_);
+    pose_partials_.reserve(size_t{kPoseSums} * (blocks_for(room, kGatherThreads) + 1));
+  }
+  if (for_tracking) {
+    pose_splats_.reserve(splats_.size());
+    listed_at_.reserve(splats_.size());
+  }
+  tile_next_.reserve_zeroed(tiles * kCounterStride, stream);
+  tile_start_.reserve(tiles + 1);
+  tile_order_.reserve(tiles);
+  if (with_sums) sum_stride_ = std::max(sum_stride_, kSums + num_features_);
+  reserve_entries(std::max(plan_.max_entries, std::max(kLeastEntries, kEntriesOfSphere * count)),
+                  std::max(plan_.max_cells, std::max(kLeastEntries, kCellsOfSphere * count)));
+}
+
+void CudaRasterizer::reserve_entries(uint64_t entries, uint64_t cells) {
+  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
+  if (entries > kMost || cells > kMost)
+    throw CudaError("the spheres cover " + std::to_string(entries) + " tiles and " +
+                    std::to_string(cells) + " cells, more than 2^32: they are far too large");
+  keys_.reserve(entries);
+  entries_.reserve(entries);
+  cell_words_.reserve(cells);
+  if (sum_stride_) sums_.reserve(cells * sum_stride_);
+  plan_.max_entries = entries;
+  plan_.max_cells = cells;
+  plan_.splats = splats_.get();
+  plan_.radius2 = radius2_.get();
+  plan_.features = features_.get();
+  plan_.pose_splats = pose_splats_.size() ? pose_splats_.get() : nullptr;
+  plan_.listed_at = listed_at_.size() ? listed_at_.get() : nullptr;
+  plan_.cell_counts = cell_counts_.get();
+  plan_.first_cell = first_cell_.get();
+  plan_.block_cells = block_cells_.get();
+  plan_.tile_next = tile_next_.get();
+  plan_.tile_start = tile_start_.get();
+  plan_.tile_order = tile_order_.get();
+  plan_.keys = keys_.get();
+  plan_.entries = entries_.get();
+  plan_.cell_words = cell_words_.get();
+}
+
+void CudaRasterizer::bin(cudaStream_t stream) const {
+  launch_project(plan_, stream);
+  launch_scan(plan_, stream);
+  launch_fill(plan_, stream);
+  launch_sort(plan_, stream);
+}
+
+bool CudaRasterizer::grow(cudaStream_t stream) { return grow(download(plan_.state, stream)); }
+
+bool CudaRasterizer::grow(const RasterState& state) {
+  if (!state.overflow) return false;
+  reserve_entries(std::max(plan_.max_entries, half_more(state.entries)),
+                  std::max(plan_.max_cells, half_more(state.cells)));
+  return true;
+}
+
+int64_t CudaRasterizer::project(const SphereMatrix& spheres, const View& view,
+                                cudaStream_t stream) {
+  const DeviceGuard guard(device_);
+  RasterState state;
+  do {
+    queue_project(spheres, view, stream);
+    state = download(plan_.state, stream);
+  } while (grow(state));
+  return state.visible;
+}
+
+void CudaRasterizer::queue_project(const SphereMatrix& spheres, const View& view,
+                                   cudaStream_t stream) {
+  const DeviceGuard guard(device_);
+  prepare(spheres, spheres.count, view.width, view.height, pose_splats_.size() > 0, false, stream);
+  RasterState state{};
+  state.view = view;
+  state.count = static_cast<uint32_t>(spheres.count);
+  state.stale = 1;
+  upload(plan_.state, state, stream);
+  bin(stream);
+}
+
+void CudaRasterizer::forward(float* image, cudaStream_t stream) const {
+  const DeviceGuard guard(device_);
+  launch_forward(plan_, image, stream);
+}
+
+CudaBackward CudaRasterizer::backward_buffers(const float* image, const float* grad_image,
+                                              const float* error) const {
+  return {image, grad_image, error, sums_.get(), kSums + num_features_ + (error ? kStatistics : 0)};
+}
+
+void CudaRasterizer::backward(const SphereMatrix& spheres, const BackwardArguments& arguments,
+                              cudaStream_t stream) {
+  const DeviceGuard guard(device_);
+  plan_.parameters = spheres.data;  // it may have moved; its values are those projected
+  const int stride = kSums + num_features_ + (arguments.error ? kStatistics : 0);
+  sum_stride_ = std::max(sum_stride_, stride);
+  sums_.reserve(plan_.max_cells * sum_stride_);
+  const CudaBackward back =
+      backward_buffers(arguments.image, arguments.grad_image, arguments.error);
+  launch_backward(plan_, back, stream);
+  launch_gather(plan_, back, arguments.grad_parameters, arguments.statistics, pose_partials_.get(),
+                stream);
+  const size_t blocks = blocks_for(plan_.max_count, kGatherThreads);
+  double* const total = pose_partials_.get() + pose_partials_.size() - kPoseSums;
+  launch_sum_pose(pose_partials_.get(), blocks, total, stream);
+  GSSLAM_CUDA(cudaMemcpyAsync(arguments.grad_pose, total, kPoseSums * sizeof(double),
+                              cudaMemcpyDeviceToHost, stream));
+  GSSLAM_CUDA(cudaStreamSynchronize(stream));
+}
+
+size_t CudaRasterizer::bytes() const {
+  return sizeof(RasterState) + splats_.size() * sizeof(Splat) +
+         pose_splats_.size() * sizeof(PoseSplat) + listed_at_.size() * sizeof(float2) +
+         4 * (radius2_.size() + features_.size() + sums_.size() + cell_counts_.size() +
+              first_cell_.size() + block_cells_.size() + tile_next_.size() + tile_start_.size() +
+              tile_order_.size() + cell_words_.size()) +
+         8 * (keys_.size() + entries_.size() + pose_partials_.size());
+}
+
+}  // namespace gsslam

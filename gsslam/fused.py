@@ -1,0 +1,205 @@
+"""Fused CUDA steps: a frame's tracking and a keyframe's mapping, each queued as one.
+
+They compute what ``tracking.Tracker`` and ``optimize.MapOptimizer`` do step by step on the CPU; only
+images go to the GPU and only poses come back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsslam import _native
+from gsslam.camera import Camera
+from gsslam.config import MappingConfig
+from gsslam.gaussian_map import GaussianMap
+from gsslam.keyframes import Keyframe
+from gsslam.native import Kernels
+from gsslam.normal_equations import NormalEquations, ResidualWeights
+from gsslam.pyramid import ImageLevel
+
+Array = NDArray[np.float64]
+
+# Pixels that the image may move before the tiles' lists are made again.
+LIST_MARGIN = 2.0
+
+
+def _intrinsics(camera: Camera) -> list[float]:
+    return [camera.fx, camera.fy, camera.cx, camera.cy]
+
+
+def _rows(T: Array) -> list[float]:
+    return [float(value) for value in T[:3].ravel()]
+
+
+def _matrix(rows: list[float]) -> Array:
+    return np.vstack([np.reshape(rows, (3, 4)), [0, 0, 0, 1]])
+
+
+class FusedMapping:
+    """Runs of mapping steps on a GPU; not to be used by two threads at a time."""
+
+    def __init__(
+        self,
+        config: MappingConfig,
+        camera: Camera,
+        low_pass: float,
+        sphere_rates: list[float],
+        adam: tuple[float, float, float],
+        device: torch.device | str,
+    ) -> None:
+        """``sphere_rates`` has one for each of the 8 rows; ``adam`` is beta1, beta2, epsilon."""
+        self._kernels = Kernels.on(device)
+        self._camera = camera
+        weights = _native.LossWeights(
+            config.ssim_weight, config.depth_weight, config.silhouette_weight, 0.5
+        )
+        self._plan = _native.CudaMapping(  # type: ignore[attr-defined]
+            camera.width,
+            camera.height,
+            _intrinsics(camera),
+            low_pass,
+            weights,
+            list(adam),
+            [config.pose_rate, config.exposure_rate],
+            sphere_rates,
+            self._kernels.device.index,
+        )
+
+    def run(
+        self, gaussian_map: GaussianMap, keyframes: list[Keyframe], tasks: list[tuple[int, bool]]
+    ) -> list[float]:
+        """Take one step for each task, in place; returns the loss before each.
+
+        A task names one of ``keyframes`` and says whether its pose and exposure are stepped too.
+        """
+        shape = (self._camera.height, self._camera.width)
+        address = self._kernels.address
+        adam, map_shape = gaussian_map.adam, tuple(gaussian_map.parameters.shape)
+        states = [
+            (
+                _rows(k.T_camera_world),
+                k.gain,
+                k.bias,
+                k.moment1.tolist(),
+                k.moment2.tolist(),
+                k.steps,
+                address(k.rgb, "keyframe.rgb", (3, *shape), torch.uint8),
+                address(k.depth, "keyframe.depth", shape),
+            )
+            for k in keyframes
+        ]
+        stepped, losses = self._plan.run(
+            address(gaussian_map.parameters, "parameters", map_shape),
+            address(adam.first_moment, "first_moment", map_shape),
+            address(adam.second_moment, "second_moment", map_shape),
+            address(adam.steps, "steps", map_shape[1:], torch.int32),
+            map_shape[1],
+            gaussian_map.count,
+            states,
+            tasks,
+            *self._kernels.stream(),
+        )
+        for keyframe, state in zip(keyframes, stepped, strict=True):
+            keyframe.T_camera_world = _matrix(state[0])
+            keyframe.gain, keyframe.bias = state[1], state[2]
+            keyframe.moment1, keyframe.moment2 = np.array(state[3]), np.array(state[4])
+            keyframe.steps = state[5]
+        return list(losses)
+
+
+@dataclass(frozen=True)
+class FusedEstimate:
+    """What the tracker found."""
+
+    T_camera_world: Array
+    gain: float
+    bias: float
+    # Of the best state that was evaluated on the finest level.
+    equations: NormalEquations
+    # On the finest level.
+    iterations: int
+    converged: bool
+    # How often the tiles' lists were made, guesses included.
+    rebuilds: int
+
+
+class FusedTracker:
+    """Tracks frames on a GPU; not to be used by two threads at a time."""
+
+    def __init__(
+        self,
+        weights: ResidualWeights,
+        low_pass: float,
+        exposure_prior: float,
+        convergence_step: float,
+        damping: tuple[float, float, float],
+        device: torch.device | str,
+        *,
+        list_margin: float = LIST_MARGIN,
+    ) -> None:
+        """``damping`` is its first value, its least and its factor.
+
+        A ``list_margin`` of 0 makes the lists anew in every iteration, so that the order of the
+        spheres is exact at every pose.
+        """
+        self._kernels = Kernels.on(device)
+        self._low_pass = low_pass
+        self._plan = _native.CudaTracker(  # type: ignore[attr-defined]
+            weights.to_native(),
+            exposure_prior,
+            convergence_step,
+            list(damping),
+            list_margin,
+            self._kernels.device.index,
+        )
+
+    def estimate(
+        self,
+        parameters: torch.Tensor,
+        count: int,
+        levels: list[tuple[ImageLevel, int]],
+        guesses: list[Array],
+        gain: float,
+        bias: float,
+    ) -> FusedEstimate:
+        """Refine the best of the guesses on every level, coarsest first, with its most iterations."""
+        address = self._kernels.address
+        images = []
+        for level, iterations in levels:
+            camera = level.camera
+            shape = (camera.height, camera.width)
+            images.append(
+                (
+                    camera.width,
+                    camera.height,
+                    _intrinsics(camera),
+                    address(level.rgb, "rgb", (3, *shape)),
+                    address(level.depth, "depth", shape),
+                    iterations,
+                )
+            )
+        rows, capacity = parameters.shape
+        result = self._plan.estimate(
+            self._low_pass,
+            address(parameters, "parameters", (rows, capacity)),
+            capacity,
+            count,
+            images,
+            [_rows(guess) for guess in guesses],
+            gain,
+            bias,
+            *self._kernels.stream(),
+        )
+        return FusedEstimate(
+            _matrix(result.T_camera_world),
+            result.gain,
+            result.bias,
+            NormalEquations.from_sums(np.asarray(result.sums)),
+            result.iterations,
+            result.converged,
+            result.rebuilds,
+        )

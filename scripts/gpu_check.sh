@@ -1,0 +1,42 @@
+#!/bin/sh
+# Everything that needs a GPU: build, tests, sanitizers, benchmark. Run it in the repository's root.
+# usage: scripts/gpu_check.sh [build|test|sanitize|bench]...   (all of them without arguments)
+set -eu
+BUILD=${BUILD:-build/gpu}
+PYTHON=${PYTHON:-python3}
+TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations_cuda.py tests/test_fused.py"
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+
+build() {
+    cmake -S . -B "$BUILD" -G Ninja -DPython_EXECUTABLE="$(command -v "$PYTHON")" \
+        | grep -E "gsslam|CMake Error" || true
+    ninja -C "$BUILD" >"$BUILD/log" || { grep -A9 -E "FAILED|error" "$BUILD/log" | cut -c1-300; exit 1; }
+    rm -f gsslam/_native*.so
+    cp "$BUILD"/cuda_ext/_native*.so gsslam/
+}
+
+tests() {
+    "$PYTHON" -m pytest -q -m gpu $TESTS
+}
+
+# A few small tests reach every kernel.
+sanitize() {
+    for tool in memcheck racecheck; do
+        echo "compute-sanitizer $tool"
+        compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 20 \
+            "$PYTHON" -m pytest -q -m gpu -p no:cacheprovider $TESTS -k sanitize
+    done
+}
+
+bench() {
+    "$PYTHON" scripts/bench_cuda.py --sequence "${SEQUENCE:?set SEQUENCE to a folder of tum/fr1_xyz}"
+}
+
+for step in ${*:-build test sanitize bench}; do
+    echo "== $step"
+    case $step in
+        test) tests ;;
+        build | sanitize | bench) $step ;;
+        *) echo "unknown step $step" >&2; exit 2 ;;
+    esac
+done
