@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: str, message: s
 
 
 def test_unknown_presets_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no preset 'fats': choose one of cpu, default, fast"):
+    with pytest.raises(ConfigError, match="no preset 'fats': choose one of 7scenes, cpu, default"):
         load_preset("fats")
     with pytest.raises(ConfigError, match=r"cannot read preset .*none\.yaml: No such file"):
         load_preset(str(tmp_path / "none.yaml"))

@@ -72,16 +72,30 @@ static inline float sum(vfloat v) {
 
 // Sums of eight vectors at once, by a tree that adds neighbours: a third of the work of eight sums.
 static inline void sum_eight(const vfloat* v, float* sums) {
-#if defined(__AVX__) && !defined(GSSLAM_WIDE)
-  vfloat pairs[4], quads[2];
-  for (int i = 0; i < 4; ++i)
-    pairs[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
-               __builtin_shufflevector(v[2 * i], v[2 * i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-  for (int i = 0; i < 2; ++i)
-    quads[i] = __builtin_shufflevector(pairs[2 * i], pairs[2 * i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
-               __builtin_shufflevector(pairs[2 * i], pairs[2 * i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
-  store(sums, __builtin_shufflevector(quads[0], quads[1], 0, 1, 2, 3, 8, 9, 10, 11) +
-                  __builtin_shufflevector(quads[0], quads[1], 4, 5, 6, 7, 12, 13, 14, 15));
+#if defined(__AVX__)
+  typedef float eight __attribute__((vector_size(32)));
+  eight halves[8], pairs[4], quads[2];
+  for (int i = 0; i < 8; ++i) {
+#if defined(__AVX512F__) && defined(GSSLAM_WIDE)
+    halves[i] = __builtin_shufflevector(v[i], v[i], 0, 1, 2, 3, 4, 5, 6, 7) +
+                __builtin_shufflevector(v[i], v[i], 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+    halves[i] = v[i];
+#endif
+  }
+  for (int i = 0; i < 4; ++i) {
+    const eight a = halves[2 * i], b = halves[2 * i + 1];
+    pairs[i] = __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14) +
+               __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+  }
+  for (int i = 0; i < 2; ++i) {
+    const eight a = pairs[2 * i], b = pairs[2 * i + 1];
+    quads[i] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +
+               __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+  }
+  const eight result = __builtin_shufflevector(quads[0], quads[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+                       __builtin_shufflevector(quads[0], quads[1], 4, 5, 6, 7, 12, 13, 14, 15);
+  std::memcpy(sums, &result, sizeof(result));
 #else
   for (int i = 0; i < 8; ++i) sums[i] = sum(v[i]);
 #endif

@@ -1,4 +1,5 @@
 // Blending of one tile, forward and backward, on vectors of pixels.
+#define GSSLAM_WIDE  // 16 lanes under AVX-512
 #include "rasterize/cpu_blocks.h"
 
 namespace gsslam::GSSLAM_ISA {

@@ -1,6 +1,7 @@
 // Exact Gauss-Newton normal equations of one tile. A block of pixels is rendered, its residuals and
 // weights are formed, and the same list of spheres is walked again for the Jacobians, all in
 // registers: no image is written.
+#define GSSLAM_WIDE  // 16 lanes under AVX-512
 #include "rasterize/cpu_blocks.h"
 #include "tracking/tracking.h"
 
