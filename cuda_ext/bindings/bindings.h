@@ -24,7 +24,7 @@ void bind_losses(nanobind::module_& m);
 void bind_optimizer(nanobind::module_& m);
 void bind_rasterize(nanobind::module_& m);
 void bind_tracking(nanobind::module_& m);
-void bind_cuda(nanobind::module_& m);  // also in builds without CUDA, where it only says so
+void bind_cuda(nanobind::module_& m);        // also in builds without CUDA, where it only says so
 void bind_cuda_steps(nanobind::module_& m);  // in builds with CUDA
 
 }  // namespace gsslam
