@@ -20,6 +20,7 @@ from gsslam.export.ply import write_ply
 from gsslam.interrupt import Interrupt, interruptible
 from gsslam.keyframes import is_heldout
 from gsslam.presets import config_hash
+from gsslam.reader import FrameReader
 from gsslam.report import Cost, OnProgress, Progress, TrackedSequence, report
 from gsslam.results import Metric
 from gsslam.run_folder import RunFolder, claimed_folder
@@ -124,19 +125,20 @@ def _run_loop(
     failure: Exception | None = None
     total = len(dataset)
     started = time.perf_counter()
-    for index in range(total):
-        heldout = is_heldout(index, config.keyframes.heldout_every)
-        try:
-            records.append(_process(dataset, slam, index, heldout=heldout))
-        except Exception as error:  # of any kind: what there is must be saved first
-            _log.error("stopped at frame %d: %s", index, error)
-            failure = error
-            break
-        _refuse_unusable(records, total)
-        on_progress(Progress("tracking", index + 1, total, slam.map.count, records[-1]))
-        if interrupt.requested:
-            _log.warning("interrupted after frame %d of %d", index + 1, total)
-            break
+    with FrameReader(dataset) as reader:
+        for index in range(total):
+            heldout = is_heldout(index, config.keyframes.heldout_every)
+            try:
+                records.append(_process(reader, slam, index, heldout=heldout))
+            except Exception as error:  # of any kind: what there is must be saved first
+                _log.error("stopped at frame %d: %s", index, error)
+                failure = error
+                break
+            _refuse_unusable(records, total)
+            on_progress(Progress("tracking", index + 1, total, slam.map.count, records[-1]))
+            if interrupt.requested:
+                _log.warning("interrupted after frame %d of %d", index + 1, total)
+                break
     tracked_count = sum(record.status != "skipped" for record in records)
     if tracked_count == 0:
         raise failure or DatasetError(f"{dataset.name} has no usable frame")
@@ -149,16 +151,13 @@ def _run_loop(
     return _Loop(TrackedSequence(records, trajectory, cost), interrupt.requested, failure)
 
 
-def _process(dataset: Dataset, slam: Slam, index: int, *, heldout: bool) -> FrameRecord:
-    """Read and track one frame; a frame that cannot be read is skipped."""
-    started = time.perf_counter()
+def _process(reader: FrameReader, slam: Slam, index: int, *, heldout: bool) -> FrameRecord:
+    """Track the next frame; one that cannot be read is skipped."""
     try:
-        frame = dataset[index]
+        frame, reading_ms = reader.read()
     except BadFrameError as error:
         _log.warning("skipped frame %d: %s", index, error)
-        reading_ms = 1000 * (time.perf_counter() - started)
-        return FrameRecord.of_skipped(index, str(error), heldout=heldout, reading_ms=reading_ms)
-    reading_ms = 1000 * (time.perf_counter() - started)
+        return FrameRecord.of_skipped(index, str(error), heldout=heldout, reading_ms=0.0)
     result = slam.track(frame)
     if not result.tracked:
         _log.warning("lost frame %d: %s", index, result.reason)
