@@ -1,19 +1,23 @@
 """Time the native CPU kernels: projection, forward, backward and tracking's normal equations.
 
-Run: python -m scripts.bench_rasterizer [--repeats 20 --threads 1 2 --isas avx2]
+Run: python -m scripts.bench_rasterizer [--sequence .../tum_fr1_xyz --threads 1 2 --isas avx2]
+With a sequence, a map that SLAM made of it is timed too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 import tyro
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from gsslam import Slam, SlamConfig, open_dataset
 from gsslam.camera import Camera
 from gsslam.normal_equations import NormalEquationSolver, ResidualWeights
 from gsslam.raster.constants import STAT_PIXELS, STATISTICS
@@ -29,19 +33,23 @@ class Options:
     repeats: int = 20
     threads: tuple[int, ...] = (1, 2)
     isas: tuple[str, ...] = INSTRUCTION_SETS
+    # Folder of TUM's fr1/xyz.
+    sequence: Path | None = None
 
 
 @dataclass(frozen=True)
 class Scene:
     """A camera, and spheres that cover what it sees."""
 
+    name: str
     camera: Camera
     spheres: torch.Tensor  # (8, N)
+    T_camera_world: NDArray[np.float64]
 
     def title(self) -> str:
         """Return what the table is called."""
         size = f"{self.camera.width}x{self.camera.height}"
-        return f"{size}, {self.spheres.shape[1]:,} spheres"
+        return f"{self.name}, {size}, {self.spheres.shape[1]:,} spheres"
 
 
 def room_like_scene(width: int, height: int, count: int, seed: int = 0) -> Scene:
@@ -61,12 +69,25 @@ def room_like_scene(width: int, height: int, count: int, seed: int = 0) -> Scene
         1 + rng.normal(size=count),
         *rng.uniform(0, 1, (3, count)),
     ]
-    return Scene(camera, torch.from_numpy(np.stack(rows).astype(np.float32)))
+    spheres = torch.from_numpy(np.stack(rows).astype(np.float32))
+    return Scene("wavy wall", camera, spheres, np.eye(4))
+
+
+def mapped_scene(sequence: Path, width: int, height: int, count: int) -> Scene:
+    """Return the first ``count`` spheres of a map of fr1/xyz, seen by its newest keyframe."""
+    dataset = open_dataset("tum/fr1_xyz", sequence, resolution=(width, height))
+    slam = Slam(SlamConfig(), dataset.camera)
+    for index in range(len(dataset)):
+        slam.track(dataset[index])
+        if slam.map.count >= count:
+            break
+    spheres = slam.map.live[:, :count].contiguous()
+    return Scene("map of fr1/xyz", dataset.camera, spheres, slam.keyframes[-1].T_camera_world)
 
 
 def kernels(scene: Scene) -> tuple[dict[str, Callable[[], object]], int]:
     """Return the work to time, by name, and the (sphere, pixel) pairs that an image blends."""
-    plan, pose, count = RasterPlan(), np.eye(4), scene.spheres.shape[1]
+    plan, pose, count = RasterPlan(), scene.T_camera_world, scene.spheres.shape[1]
     plan.project(scene.spheres, count, scene.camera, pose)
     image = torch.empty(plan.image_shape)
     plan.forward(image)
@@ -109,8 +130,12 @@ def bench(scene: Scene, options: Options) -> Table:
 def main() -> None:
     """Run the bench."""
     options = tyro.cli(Options, description=__doc__)
-    for scene in (room_like_scene(320, 240, 30_000), room_like_scene(640, 480, 200_000)):
-        Console().print(bench(scene, options))
+    torch.set_num_threads(1)
+    scenes = [room_like_scene(320, 240, 30_000), room_like_scene(640, 480, 200_000)]
+    if options.sequence is not None:
+        scenes.insert(0, mapped_scene(options.sequence, 320, 240, 30_000))
+    for scene in scenes:
+        Console(width=100).print(bench(scene, options))
 
 
 if __name__ == "__main__":
