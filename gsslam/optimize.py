@@ -44,6 +44,7 @@ class MapOptimizer:
         self._image = torch.empty(shape, device=device)
         self._grad_image = torch.empty(shape, device=device)
         self._error = torch.empty(shape[1:], device=device)
+        self._rgb = torch.empty((3, *shape[1:]), device=device)
         self._fused: FusedMapping | None = None
         if torch.device(device).type == "cuda":
             rates = sphere_rates(config).tolist()
@@ -82,7 +83,7 @@ class MapOptimizer:
         image = self.render(gaussian_map, keyframe.T_camera_world)
         loss = self._loss.evaluate(
             image,
-            keyframe.rgb.float().div_(255),
+            self._rgb.copy_(keyframe.rgb).div_(255),
             keyframe.depth,
             gradient=self._grad_image,
             error=self._error,
