@@ -5,36 +5,22 @@
 namespace gsslam::GSSLAM_ISA {
 namespace {
 
-// A block's pixels are looked at for being finished only this often.
-constexpr uint32_t kSaturationStride = 8;
-
 void forward_block(const TileSpheres& t, int block, uint32_t count, float* image) {
   const size_t plane = static_cast<size_t>(t.width) * t.height;
   const uint32_t* list = t.block_lists + static_cast<size_t>(block) * t.count;
   const vfloat px = lane_x() + (static_cast<float>(block_x(t, block)) + 0.5f);
   const vfloat py = lane_y() + (static_cast<float>(block_y(t, block)) + 0.5f);
-  vfloat T = splat(1.0f), r{}, g{}, b{}, depth{}, weight{};
   vfloat features[kMaxFeatures];
   for (int d = 0; d < t.num_features; ++d) features[d] = vfloat{};
-  for (uint32_t i = 0; i < count; ++i) {
-    if (i % kSaturationStride == 0 && !any(T >= kMinTransmittance)) break;
-    const Splat& s = t.splats[list[i]];
-    const vfloat alpha = contribution(s, px, py, T).alpha;
-    const vfloat w = alpha * T;
-    r += w * s.r;
-    g += w * s.g;
-    b += w * s.b;
-    depth += w * s.z;
-    weight += w;
-    T -= w;
-    const float* f = t.features + static_cast<size_t>(list[i]) * t.num_features;
+  const Blended sum = blend(t, list, count, px, py, [&](uint32_t rank, vfloat w) {
+    const float* f = t.features + static_cast<size_t>(rank) * t.num_features;
     for (int d = 0; d < t.num_features; ++d) features[d] += w * f[d];
-  }
-  store_block(image + kPlaneRed * plane, t, block, r);
-  store_block(image + kPlaneGreen * plane, t, block, g);
-  store_block(image + kPlaneBlue * plane, t, block, b);
-  store_block(image + kPlaneDepth * plane, t, block, depth);
-  store_block(image + kPlaneSilhouette * plane, t, block, weight);
+  });
+  store_block(image + kPlaneRed * plane, t, block, sum.r);
+  store_block(image + kPlaneGreen * plane, t, block, sum.g);
+  store_block(image + kPlaneBlue * plane, t, block, sum.b);
+  store_block(image + kPlaneDepth * plane, t, block, sum.depth);
+  store_block(image + kPlaneSilhouette * plane, t, block, sum.weight);
   for (int d = 0; d < t.num_features; ++d)
     store_block(image + (kPlaneFeature + d) * plane, t, block, features[d]);
 }

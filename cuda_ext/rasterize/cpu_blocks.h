@@ -128,4 +128,34 @@ static inline Contribution contribution(const Splat& s, vfloat px, vfloat py,
   return c;
 }
 
+// A block's pixels are looked at for being finished only this often.
+inline constexpr uint32_t kSaturationStride = 8;
+
+// What a list of spheres gives at a block of pixels: colour and the sums of weight x depth and
+// weight.
+struct Blended {
+  vfloat r, g, b, depth, weight;
+};
+
+// Blends a list, nearest first. `visit(rank, weight)` may add channels of its own.
+template <typename Visit>
+static inline Blended blend(const TileSpheres& t, const uint32_t* list, uint32_t count, vfloat px,
+                            vfloat py, Visit visit) {
+  vfloat T = splat(1.0f);
+  Blended sum{};
+  for (uint32_t i = 0; i < count; ++i) {
+    if (i % kSaturationStride == 0 && !any(T >= kMinTransmittance)) break;
+    const Splat& s = t.splats[list[i]];
+    const vfloat w = contribution(s, px, py, T).alpha * T;
+    sum.r += w * s.r;
+    sum.g += w * s.g;
+    sum.b += w * s.b;
+    sum.depth += w * s.z;
+    sum.weight += w;
+    T -= w;
+    visit(list[i], w);
+  }
+  return sum;
+}
+
 }  // namespace gsslam::GSSLAM_ISA

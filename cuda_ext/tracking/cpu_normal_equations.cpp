@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kColours = 3;
 constexpr int kChannels = kColours + 1;  // and depth
-constexpr uint32_t kSaturationStride = 8;
 
 struct Rendered {
   vfloat channel[kChannels];  // colours, then the sum of weight x depth
@@ -26,19 +25,8 @@ struct Residuals {
 };
 
 Rendered render(const TileSpheres& t, const uint32_t* list, uint32_t count, vfloat px, vfloat py) {
-  vfloat T = splat(1.0f), r{}, g{}, b{}, depth{}, silhouette{};
-  for (uint32_t i = 0; i < count; ++i) {
-    if (i % kSaturationStride == 0 && !any(T >= kMinTransmittance)) break;
-    const Splat& s = t.splats[list[i]];
-    const vfloat w = contribution(s, px, py, T).alpha * T;
-    r += w * s.r;
-    g += w * s.g;
-    b += w * s.b;
-    depth += w * s.z;
-    silhouette += w;
-    T -= w;
-  }
-  return {{r, g, b, depth}, silhouette};
+  const Blended sum = blend(t, list, count, px, py, [](uint32_t, vfloat) {});
+  return {{sum.r, sum.g, sum.b, sum.depth}, sum.weight};
 }
 
 // Huber's weight of a residual whose limit is 1.
