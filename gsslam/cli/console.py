@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -113,7 +113,28 @@ def _formatted(value: float | None, decimals: int) -> str:
     return "-" if value is None else f"{value:,.{decimals}f}"
 
 
-class ProgressReport:
+class _Report:
+    """A progress bar that is shown inside a ``with`` statement."""
+
+    _bar: Progress
+
+    def __enter__(self: _SomeReport) -> _SomeReport:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+
+_SomeReport = TypeVar("_SomeReport", bound=_Report)
+
+
+class ProgressReport(_Report):
     """Progress of a run: a bar on a terminal, a line now and then elsewhere."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -131,18 +152,6 @@ class ProgressReport:
         self._step = ""
         self._task = TaskID(0)
         self._started = self._last_line = 0.0
-
-    def __enter__(self) -> ProgressReport:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def update(self, progress: RunProgress) -> None:
         """Show where the run stands."""
@@ -171,7 +180,7 @@ class ProgressReport:
         return "  ".join(parts)
 
 
-class DownloadReport:
+class DownloadReport(_Report):
     """Progress of a download."""
 
     def __init__(self, name: str) -> None:
@@ -186,18 +195,6 @@ class DownloadReport:
             disable=not self._console.is_terminal,
         )
         self._task = self._bar.add_task(name, total=None)
-
-    def __enter__(self) -> DownloadReport:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def update(self, done_bytes: int, total_bytes: int | None) -> None:
         """Show how much is there; the total is unknown where the server does not say it."""
