@@ -39,29 +39,32 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=[*INSTRUCTION_SETS, CUDA])
-def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
+def kernels(request: pytest.FixtureRequest) -> str:
     """The same, with the CPU once for each of its instruction sets."""
-    before = _native.isa()
-    if request.param in INSTRUCTION_SETS and not _native.set_isa(request.param):
-        pytest.skip(f"this processor has no {request.param}")
-    yield usable_device("cuda" if request.param == "cuda" else "cpu")
-    _native.set_isa(before)
+    if request.param == "cuda":
+        return usable_device("cuda")
+    use_instruction_set(request.param)
+    return "cpu"
 
 
 @pytest.fixture(params=INSTRUCTION_SETS)
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+def isa(request: pytest.FixtureRequest) -> str:
     """Each instruction set in turn, set for the native kernels."""
-    before = _native.isa()
-    if not _native.set_isa(request.param):
-        pytest.skip(f"this processor has no {request.param}")
-    yield request.param
-    _native.set_isa(before)
+    use_instruction_set(request.param)
+    return str(request.param)
+
+
+def use_instruction_set(name: str) -> None:
+    """Set it for the rest of the test, or skip the test."""
+    if not _native.set_isa(name):
+        pytest.skip(f"this processor has no {name}")
 
 
 @pytest.fixture(autouse=True)
-def _thread_count() -> Iterator[None]:
-    """Give the native pool back with the number of threads that it had."""
-    before = _native.thread_count()
+def _native_settings() -> Iterator[None]:
+    """Give the native module back with the instruction set and the threads that it had."""
+    isa, threads = _native.isa(), _native.thread_count()
     yield
-    if _native.thread_count() != before:
-        _native.set_thread_count(before)
+    _native.set_isa(isa)
+    if _native.thread_count() != threads:
+        _native.set_thread_count(threads)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,14 +16,6 @@ from gsslam.losses import ImageLoss, LossWeights, image_loss_reference, ssim_map
 SIZES = [(1, 1), (5, 7), (17, 33), (11, 16), (49, 130), (60, 80)]
 WEIGHTS = LossWeights(ssim=0.2, depth=0.3, silhouette=0.05)
 GAIN, BIAS = 1.25, -0.0625  # float32 holds them exactly
-
-
-@pytest.fixture(autouse=True)
-def native_settings() -> Iterator[None]:
-    isa, threads = _native.isa(), _native.thread_count()
-    yield
-    _native.set_isa(isa)
-    _native.set_thread_count(threads)
 
 
 @dataclass(frozen=True)

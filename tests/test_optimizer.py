@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -12,14 +11,6 @@ from gsslam.optimizer import AdamCounts, AdamState, SphereAdam, adam_reference
 
 ROWS, CAPACITY = 8, 2100
 RATES = torch.tensor([2e-4, 2e-4, 2e-4, 5e-3, 5e-2, 5e-3, 5e-3, 5e-3])
-
-
-@pytest.fixture(autouse=True)
-def native_settings() -> Iterator[None]:
-    isa, threads = _native.isa(), _native.thread_count()
-    yield
-    _native.set_isa(isa)
-    _native.set_thread_count(threads)
 
 
 def gradients(steps: int, touched: float, capacity: int = CAPACITY) -> list[torch.Tensor]:
