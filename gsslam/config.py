@@ -81,6 +81,12 @@ class TrackingConfig(_Section):
     max_gain: Annotated[float, Field(gt=1)] = 2.5
     # A frame is lost when its root-mean-square colour residual is above this.
     max_colour_residual: Positive = 0.2
+    # A frame is lost when that residual is this many times that of the last frames ...
+    max_residual_rise: Annotated[float, Field(gt=1)] = 2.5
+    # ... and above this.
+    usual_residual: NonNegative = 0.1
+    # A lost camera is looked for at so many keyframes that look like its image.
+    recovery_keyframes: Count = 3
 
 
 @dataclass(frozen=True, config=_strict)
@@ -129,6 +135,9 @@ class MappingConfig(_Section):
     iterations: PositiveCount = 40
     # Optimisation steps after the first keyframe.
     first_iterations: PositiveCount = 100
+    # Tracking sees the map with a keyframe this many frames after it, or with the next keyframe;
+    # until then mapping works beside tracking. 0 lets tracking wait for mapping.
+    publish_after: Count = 4
     # Newest keyframes in the window.
     window_size: PositiveCount = 2
     # Random older keyframes added to the window.

@@ -27,5 +27,9 @@ class NativeError(GsslamError):
     """A native operation was called with unusable arguments, or failed."""
 
 
+class CheckpointError(GsslamError):
+    """A checkpoint cannot be read, or does not fit to what it is restored into."""
+
+
 class OutputError(GsslamError):
     """A result cannot be written."""

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from gsslam.errors import OutputError
 
+# What the temporary names of ``atomic_path`` look like.
+TEMPORARY_PATTERN = ".*.tmp*"
+
 
 @contextlib.contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from gsslam.errors import ConfigError
+from gsslam.errors import CheckpointError, ConfigError
 from gsslam.optimizer import AdamState
 from gsslam.raster import constants as c
 from gsslam.results import SphereState
@@ -56,8 +57,31 @@ class GaussianMap:
             raise ConfigError(
                 f"{parameters.shape[1]} spheres do not fit into map.capacity {self.capacity}"
             )
+        self.reset(parameters.to(self.parameters.device))
+
+    def reset(self, parameters: torch.Tensor) -> None:
+        """Replace all spheres by the columns (8 + D, n), as if they were new."""
         self.count = 0
-        self.insert(parameters.to(self.parameters.device))
+        self.insert(parameters)
+
+    def dump(self) -> dict[str, NDArray[np.generic]]:
+        """Return all that is kept of the live spheres, as arrays (..., count)."""
+        return {
+            str(i): array[..., : self.count].cpu().numpy() for i, array in enumerate(self._arrays())
+        }
+
+    def restore(self, arrays: dict[str, NDArray[np.generic]]) -> None:
+        """Take over what ``dump`` returned; raises CheckpointError where it does not fit."""
+        ours = self._arrays()
+        shapes = {name: array.shape[:-1] for name, array in arrays.items()}
+        if shapes != {str(i): tuple(array.shape[:-1]) for i, array in enumerate(ours)}:
+            raise CheckpointError("the checkpoint's map has other arrays than this version's")
+        count = arrays["0"].shape[-1]
+        if count > self.capacity:
+            raise CheckpointError(f"{count} spheres do not fit into map.capacity {self.capacity}")
+        for i, array in enumerate(ours):
+            array[..., :count] = torch.from_numpy(arrays[str(i)]).to(array.device)
+        self.count = count
 
     def bytes_per_sphere(self) -> int:
         """Bytes that one sphere takes in all arrays."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -10,6 +13,9 @@ from numpy.typing import NDArray
 
 from gsslam import geometry
 from gsslam.config import KeyframeConfig
+from gsslam.frame import Frame
+from gsslam.pyramid import measured_depth
+from gsslam.slam_state import Arrays
 
 
 def is_heldout(index: int, every: int) -> bool:
@@ -19,6 +25,18 @@ def is_heldout(index: int, every: int) -> bool:
     0 holds none out.
     """
     return every > 0 and index % every == every - 1
+
+
+# Fields of a keyframe that are stored, and their types.
+_STORED = {
+    "index": np.int64,
+    "T_camera_world": np.float64,
+    "gain": np.float64,
+    "bias": np.float64,
+    "moment1": np.float64,
+    "moment2": np.float64,
+    "steps": np.int64,
+}
 
 
 @dataclass
@@ -38,6 +56,50 @@ class Keyframe:
     moment1: NDArray[np.float64] = field(default_factory=lambda: np.zeros(8))
     moment2: NDArray[np.float64] = field(default_factory=lambda: np.zeros(8))
     steps: int = 0
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the images, which never change."""
+        digest = hashlib.sha256(self.rgb.cpu().numpy().tobytes())
+        digest.update(self.depth.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def keyframe_images(frame: Frame, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return colour and depth of ``frame`` as a keyframe holds them."""
+    rgb = torch.from_numpy(frame.rgb).to(device).permute(2, 0, 1).contiguous()
+    return rgb, measured_depth(frame, device)
+
+
+def keyframe_arrays(keyframes: list[Keyframe]) -> Arrays:
+    """Return what is kept of K keyframes beside their images, as arrays (K, ...)."""
+    return {
+        name: np.array([getattr(keyframe, name) for keyframe in keyframes], dtype=dtype)
+        for name, dtype in _STORED.items()
+    }
+
+
+def keyframes_from_arrays(
+    arrays: Arrays, read_frame: Callable[[int], Frame], device: torch.device | str
+) -> list[Keyframe]:
+    """Return the keyframes of ``keyframe_arrays``, with their images read again."""
+    keyframes = []
+    for k in range(len(arrays["index"])):
+        index = int(arrays["index"][k])
+        images = keyframe_images(read_frame(index), device)
+        keyframes.append(
+            Keyframe(
+                index,
+                arrays["T_camera_world"][k].astype(np.float64),
+                float(arrays["gain"][k]),
+                float(arrays["bias"][k]),
+                *images,
+                arrays["moment1"][k].astype(np.float64),
+                arrays["moment2"][k].astype(np.float64),
+                int(arrays["steps"][k]),
+            )
+        )
+    return keyframes
 
 
 def keyframe_is_due(

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import torch
 
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
+from gsslam.errors import CheckpointError
+from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
-from gsslam.keyframes import Keyframe
+from gsslam.keyframes import Keyframe, keyframe_arrays, keyframes_from_arrays
 from gsslam.optimize import MapOptimizer
 from gsslam.pruning import make_room, prune_faint_and_large
 from gsslam.raster.constants import ROW_RGB
+from gsslam.slam_state import Arrays, of_prefix, with_prefix
 
 
 class Mapper:
     """Owns the map and the keyframes."""
 
-    def __init__(self, config: SlamConfig, camera: Camera, device: str = "cpu") -> None:
+    def __init__(
+        self, config: SlamConfig, camera: Camera, device: torch.device | str = "cpu"
+    ) -> None:
         self._config = config
         self._camera = camera
         self._random = np.random.default_rng(config.seed)
@@ -54,6 +63,36 @@ class Mapper:
         for keyframe in self.keyframes:
             keyframe.gain /= gain
             keyframe.bias -= keyframe.gain * bias
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return map, keyframes without their images, and random numbers as they stand."""
+        arrays = {
+            **with_prefix("spheres", self.map.dump()),
+            **with_prefix("keyframes", keyframe_arrays(self.keyframes)),
+        }
+        values = {
+            "random": self._random.bit_generator.state,
+            "images": [keyframe.digest for keyframe in self.keyframes],
+        }
+        return arrays, values
+
+    def restore(
+        self, arrays: Arrays, values: dict[str, Any], read_frame: Callable[[int], Frame]
+    ) -> None:
+        """Take over what ``state`` returned; ``read_frame`` reads a keyframe's images again.
+
+        Raises CheckpointError where those are not the images of before.
+        """
+        self.map.restore(of_prefix("spheres", arrays))
+        self.keyframes = keyframes_from_arrays(
+            of_prefix("keyframes", arrays), read_frame, self.map.parameters.device
+        )
+        for keyframe, digest in zip(self.keyframes, values["images"], strict=True):
+            if keyframe.digest != digest:
+                raise CheckpointError(
+                    f"frame {keyframe.index} is not the image of before: has the dataset changed?"
+                )
+        self._random.bit_generator.state = values["random"]
 
     def _insert(self, keyframe: Keyframe) -> None:
         densify = self._config.densify

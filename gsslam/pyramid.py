@@ -26,14 +26,19 @@ def build_pyramid(
 ) -> list[ImageLevel]:
     """Return the frame at full, half, quarter ... resolution; fewer where a side becomes odd."""
     rgb = torch.from_numpy(frame.rgb).to(device).permute(2, 0, 1).contiguous().float().div_(255)
-    depth = torch.from_numpy(frame.depth).to(device)
-    depth = torch.nan_to_num(depth, nan=0.0, posinf=0.0, neginf=0.0)
+    depth = measured_depth(frame, device)
     pyramid = [ImageLevel(frame.camera, rgb, depth)]
     while len(pyramid) < levels and not (rgb.shape[1] % 2 or rgb.shape[2] % 2):
         rgb, depth = _halved(rgb), _halved_depth(depth)
         camera = frame.camera.resized(rgb.shape[2], rgb.shape[1])
         pyramid.append(ImageLevel(camera, rgb, depth))
     return pyramid
+
+
+def measured_depth(frame: Frame, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Return the frame's depth (H, W) in metres, 0 where it is not finite."""
+    depth = torch.from_numpy(frame.depth).to(device)
+    return torch.nan_to_num(depth, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _halved(planes: torch.Tensor) -> torch.Tensor:

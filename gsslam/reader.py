@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from gsslam.callers_thread import CallersThread
 from gsslam.frame import Frame
+from gsslam.trace import Trace
 
 if TYPE_CHECKING:
     from gsslam.datasets.base import Dataset
@@ -21,11 +23,19 @@ _FRAMES_AHEAD = 4
 class FrameReader:
     """Delivers a dataset's frames in order; to be used in a ``with`` statement."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(
+        self, dataset: Dataset, trace: Trace, *, first: int = 0, own_threads: bool = True
+    ) -> None:
+        """Begin at frame ``first``; without ``own_threads``, ``read`` does all the work."""
         self._dataset = dataset
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="gsslam-reader")
+        self._trace = trace
+        self._pool: Executor = CallersThread()
+        self._frames_ahead = 0
+        if own_threads:
+            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="gsslam-reader")
+            self._frames_ahead = _FRAMES_AHEAD
         self._ahead: deque[Future[tuple[Frame, float]]] = deque()
-        self._next = 0
+        self._next = first
 
     def __enter__(self) -> FrameReader:
         return self
@@ -44,14 +54,22 @@ class FrameReader:
         Raises what reading it raised, BadFrameError among others; the call after that delivers the
         frame behind it. Raises IndexError past the last frame.
         """
-        while len(self._ahead) <= _FRAMES_AHEAD and self._next < len(self._dataset):
+        while len(self._ahead) <= self._frames_ahead and self._next < len(self._dataset):
             self._ahead.append(self._pool.submit(self._read, self._next))
             self._next += 1
         if not self._ahead:
             raise IndexError("all frames have been read")
         return self._ahead.popleft().result()
 
+    def skip(self) -> None:
+        """Pass over the next frame, whether it was read already or not."""
+        if self._ahead:
+            self._ahead.popleft().cancel()
+        else:
+            self._next += 1
+
     def _read(self, index: int) -> tuple[Frame, float]:
         started = time.perf_counter()
-        frame = self._dataset[index]
+        with self._trace.span("reading", index):
+            frame = self._dataset[index]
         return frame, 1000 * (time.perf_counter() - started)

@@ -38,11 +38,13 @@ def evaluate_run(
     trajectory = Trajectory.read(folder.trajectory)
     state = read_ply(folder.map)
     dataset = source.open()
-    slam = make_slam(config, dataset.camera, device, slam_factory)
-    slam.map.load(state)
-    cost = Cost(stored.get("loop_s"), stored.get("peak_memory_mb"))
+    cost = Cost(*(stored.get(name) for name in ("loop_s", "peak_memory_mb", "gpu_memory_mb")))
     tracked = TrackedSequence(records, trajectory, cost)
-    with interruptible() as interrupt:
+    with (
+        make_slam(config, dataset.camera, device, slam_factory) as slam,
+        interruptible() as interrupt,
+    ):
+        slam.map.load(state)
         metrics = report(
             folder, dataset, slam, tracked, stored, interrupt=interrupt, on_progress=on_progress
         )

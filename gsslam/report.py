@@ -48,6 +48,8 @@ class Cost:
     loop_s: float | None
     # Largest resident memory of the whole process up to there, Python and torch included.
     peak_memory_mb: float | None
+    # Memory in use on the GPU at that point, other programs' included; None without a GPU.
+    gpu_memory_mb: float | None = None
 
     def metrics(self, records: Sequence[FrameRecord], spheres: int, map_mb: float) -> list[Metric]:
         """Return the metrics of time and memory."""
@@ -55,6 +57,7 @@ class Cost:
             *time_metrics(records, self.loop_s),
             Metric("loop_s", self.loop_s, "s"),
             Metric("peak_memory_mb", self.peak_memory_mb, "MB"),
+            Metric("gpu_memory_mb", self.gpu_memory_mb, "MB"),
             Metric("spheres", spheres, ""),
             Metric("map_mb", map_mb, "MB"),
         ]
@@ -64,9 +67,9 @@ class Cost:
 class TrackedSequence:
     """What the loop over the frames gave."""
 
-    # All frames in order, skipped ones too.
+    # All frames in order, missing ones too.
     records: list[FrameRecord]
-    # Final poses of the frames that were not skipped, in the same order.
+    # Final poses of the frames that were seen, in the same order.
     trajectory: Trajectory
     cost: Cost
 

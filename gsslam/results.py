@@ -34,8 +34,14 @@ class TrackingResult:
     # Brightness of the frame against the map: frame = gain * map + bias.
     gain: float
     bias: float
+    # Spheres of the map that it was tracked against, and that map's version.
+    spheres: int
+    map_version: int
     tracking_ms: float
+    # What mapping a keyframe took, with the frame at which tracking got its result; else 0.
     mapping_ms: float
+    # How long tracking waited for that.
+    waiting_ms: float
 
 
 @dataclass(frozen=True)

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import logging
-import resource
-import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gsslam
 from gsslam.camera import Camera
+from gsslam.checkpoint import Checkpoint
 from gsslam.config import SlamConfig
-from gsslam.errors import BadFrameError, DatasetError
-from gsslam.evaluation.records import FrameRecord
+from gsslam.errors import CheckpointError, ConfigError, DatasetError, OutputError
 from gsslam.export.ply import write_ply
-from gsslam.interrupt import Interrupt, interruptible
-from gsslam.keyframes import is_heldout
+from gsslam.interrupt import interruptible
 from gsslam.presets import config_hash
-from gsslam.reader import FrameReader
-from gsslam.report import Cost, OnProgress, Progress, TrackedSequence, report
+from gsslam.report import OnProgress, TrackedSequence, report
 from gsslam.results import Metric
 from gsslam.run_folder import RunFolder, claimed_folder
 from gsslam.source import Source
-from gsslam.trajectory import Trajectory
+from gsslam.trace import Trace
+from gsslam.tracking_loop import LoopOptions, LoopResult, TrackingLoop
 
 if TYPE_CHECKING:
     from gsslam.datasets.base import Dataset
     from gsslam.slam import Slam
 
-SlamFactory = Callable[[SlamConfig, Camera, str], "Slam"]
-
-# A sequence is refused when more than half of this many first frames are unusable.
-_TRIAL_FRAMES = 20
+SlamFactory = Callable[..., "Slam"]
 
 _log = logging.getLogger(__name__)
 
@@ -50,13 +43,13 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class _Loop:
-    """What the loop over the frames gave, and why it ended."""
+class RunOptions:
+    """What decides how a run goes, but, ``realtime`` apart, not its result."""
 
-    tracked: TrackedSequence
-    interrupted: bool
-    # What stopped it; None where it reached its end or Ctrl-C did.
-    failure: Exception | None
+    device: str = "cpu"
+    loop: LoopOptions = field(default_factory=LoopOptions)
+    # Write trace.json.
+    trace: bool = False
 
 
 def run_dataset(
@@ -64,43 +57,137 @@ def run_dataset(
     config: SlamConfig,
     out_folder: Path,
     *,
-    device: str = "cpu",
+    options: RunOptions | None = None,
     source: Source | None = None,
     on_progress: OnProgress = lambda progress: None,
     slam_factory: SlamFactory | None = None,
 ) -> RunResult:
     """Run SLAM over ``dataset``, evaluate it and write the run folder ``out_folder``.
 
-    ``source`` says how ``dataset`` was opened, so that the run can be evaluated again later. Ctrl-C
-    ends the run after the current frame, with all results up to there. Raises ConfigError or
+    ``source`` says how ``dataset`` was opened, so that the run can be evaluated or resumed later.
+    Ctrl-C ends the run after the current frame, with all results up to there. Raises ConfigError or
     OutputError where ``out_folder`` cannot be used, DatasetError where most frames are unusable.
-    Whatever else stops tracking is raised again after trajectory, map and frames up to there were
-    written; ``evaluate_run`` can evaluate those.
+    Whatever else stops tracking or mapping is raised again after trajectory, map and frames up to
+    there were written; ``evaluate_run`` can evaluate those.
     """
+    options = options or RunOptions()
     source = source or Source(dataset.name)
-    with claimed_folder(out_folder) as folder, folder.logging(), interruptible() as interrupt:
-        _log.info("gsslam %s on %s, device %s", gsslam.__version__, dataset.name, device)
-        folder.write_config(config, {**source.to_values(), **_versions(device)})
-        slam = make_slam(config, dataset.camera, device, slam_factory)
-        loop = _run_loop(dataset, slam, config, interrupt, on_progress)
-        about = _about(dataset, config, device, loop)
-        _write_raw_results(folder, slam, loop.tracked, about)
-        if loop.failure is not None:
-            raise loop.failure
-        interrupt.requested = False
-        metrics = report(
-            *(folder, dataset, slam, loop.tracked, about),
-            interrupt=interrupt,
-            on_progress=on_progress,
-        )
+    with claimed_folder(out_folder) as folder, folder.logging():
+        _log.info("gsslam %s on %s, device %s", gsslam.__version__, dataset.name, options.device)
+        folder.write_config(config, {**source.to_values(), **_run_values(options)})
+        run = _Run(folder, dataset, config, options, on_progress, slam_factory)
+        return run.execute()
+
+
+def resume_run(
+    path: Path,
+    *,
+    device: str | None = None,
+    on_progress: OnProgress = lambda progress: None,
+    slam_factory: SlamFactory | None = None,
+) -> RunResult:
+    """Go on with the run folder ``path`` from its last checkpoint, or from the start without one.
+
+    Trajectory and map are those of a run that was never stopped. The device is that of the run; it
+    can be changed, which changes the result. Raises DatasetError where ``path`` is no run folder or
+    the dataset is gone, ConfigError where the run had reached its end, CheckpointError where the
+    checkpoint does not fit.
+    """
+    folder = RunFolder(path)
+    config, values = folder.read_config()
+    if folder.metrics.exists() and not folder.checkpoint.exists():
+        raise ConfigError(f"the run {path} has ended and has no checkpoint: nothing to resume")
+    options = _options_from_values(values)
+    if device is not None:
+        options = replace(options, device=device)
+    dataset = Source.from_values(values).open()
+    checkpoint = Checkpoint.read(folder.checkpoint) if folder.checkpoint.exists() else None
+    if checkpoint is not None and checkpoint.config_hash != config_hash(config):
+        raise CheckpointError(f"{folder.config} has been changed since {folder.checkpoint}")
+    folder.remove_temporaries()
+    with folder.logging():
+        _log.info("resumed at frame %d", checkpoint.next_index if checkpoint else 0)
+        run = _Run(folder, dataset, config, options, on_progress, slam_factory)
+        return run.execute(checkpoint)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run whose folder is there."""
+
+    folder: RunFolder
+    dataset: Dataset
+    config: SlamConfig
+    options: RunOptions
+    on_progress: OnProgress
+    slam_factory: SlamFactory | None
+
+    def execute(self, checkpoint: Checkpoint | None = None) -> RunResult:
+        """Track, save what evaluation needs, and evaluate."""
+        folder, trace = self.folder, Trace(enabled=self.options.trace)
+        with interruptible() as interrupt, self._make_slam(trace) as slam:
+            loop = TrackingLoop(
+                *(self.dataset, slam, self.config, self.options.loop),
+                interrupt=interrupt,
+                on_progress=self.on_progress,
+                save=self._save,
+                trace=trace,
+            ).run(checkpoint)
+            if self.options.trace:
+                trace.write(folder.trace)
+            about = self._about(loop)
+            _write_raw_results(folder, slam, loop.tracked, about)
+            if loop.failure is not None:
+                raise loop.failure
+            if not loop.interrupted:
+                folder.checkpoint.unlink(missing_ok=True)
+            interrupt.requested = False
+            metrics = report(
+                *(folder, self.dataset, slam, loop.tracked, about),
+                interrupt=interrupt,
+                on_progress=self.on_progress,
+            )
         _log.info("finished: %s", ", ".join(f"{m.name}={m.value}" for m in metrics))
-    return RunResult(out_folder, metrics, loop.interrupted or interrupt.requested)
+        return RunResult(folder.path, metrics, loop.interrupted or interrupt.requested)
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint; without one the run is still worth going on with."""
+        try:
+            checkpoint.write(self.folder.checkpoint)
+        except OutputError as error:
+            _log.warning("no checkpoint at frame %d: %s", checkpoint.next_index, error)
+
+    def _make_slam(self, trace: Trace) -> Slam:
+        options = self.options.loop
+        return make_slam(
+            *(self.config, self.dataset.camera, self.options.device, self.slam_factory),
+            threads=options.threads,
+            realtime=options.realtime,
+            trace=trace,
+        )
+
+    def _about(self, loop: LoopResult) -> dict[str, Any]:
+        """Return what metrics.json says beside the metrics."""
+        return {
+            "dataset": self.dataset.name,
+            "width": self.dataset.camera.width,
+            "height": self.dataset.camera.height,
+            **_run_values(self.options),
+            "seed": self.config.seed,
+            "config_hash": config_hash(self.config),
+            "interrupted": loop.interrupted,
+            "failure": None if loop.failure is None else str(loop.failure),
+        }
 
 
 def make_slam(
-    config: SlamConfig, camera: Camera, device: str, factory: SlamFactory | None = None
+    config: SlamConfig,
+    camera: Camera,
+    device: str,
+    factory: SlamFactory | None = None,
+    **options: Any,
 ) -> Slam:
-    """Return ``factory(config, camera, device)``, by default a Slam."""
+    """Return ``factory(config, camera, device, **options)``, by default a Slam."""
     if factory is None:
         # Here, so that the command line answers --help without loading torch.
         import torch
@@ -110,104 +197,40 @@ def make_slam(
         # Torch's idle threads spin, which takes the processors from the native pool.
         torch.set_num_threads(1)
         factory = Slam
-    return factory(config, camera, device)
-
-
-def _run_loop(
-    dataset: Dataset,
-    slam: Slam,
-    config: SlamConfig,
-    interrupt: Interrupt,
-    on_progress: OnProgress,
-) -> _Loop:
-    """Track every frame until the end, Ctrl-C, or a failure after the first frame."""
-    records: list[FrameRecord] = []
-    failure: Exception | None = None
-    total = len(dataset)
-    started = time.perf_counter()
-    with FrameReader(dataset) as reader:
-        for index in range(total):
-            heldout = is_heldout(index, config.keyframes.heldout_every)
-            try:
-                records.append(_process(reader, slam, index, heldout=heldout))
-            except Exception as error:  # of any kind: what there is must be saved first
-                _log.error("stopped at frame %d: %s", index, error)
-                failure = error
-                break
-            _refuse_unusable(records, total)
-            on_progress(Progress("tracking", index + 1, total, slam.map.count, records[-1]))
-            if interrupt.requested:
-                _log.warning("interrupted after frame %d of %d", index + 1, total)
-                break
-    tracked_count = sum(record.status != "skipped" for record in records)
-    if tracked_count == 0:
-        raise failure or DatasetError(f"{dataset.name} has no usable frame")
-    # The frame that failed may have a pose by now; it has no record.
-    finished = slam.finish()
-    trajectory = Trajectory(
-        finished.timestamps[:tracked_count], finished.T_world_camera[:tracked_count]
-    )
-    cost = Cost(time.perf_counter() - started, _peak_memory_mb())
-    return _Loop(TrackedSequence(records, trajectory, cost), interrupt.requested, failure)
-
-
-def _process(reader: FrameReader, slam: Slam, index: int, *, heldout: bool) -> FrameRecord:
-    """Track the next frame; one that cannot be read is skipped."""
-    try:
-        frame, reading_ms = reader.read()
-    except BadFrameError as error:
-        _log.warning("skipped frame %d: %s", index, error)
-        return FrameRecord.of_skipped(index, str(error), heldout=heldout, reading_ms=0.0)
-    result = slam.track(frame)
-    if not result.tracked:
-        _log.warning("lost frame %d: %s", index, result.reason)
-    return FrameRecord.of_result(result, heldout=heldout, reading_ms=reading_ms)
-
-
-def _refuse_unusable(records: list[FrameRecord], total: int) -> None:
-    """Raise DatasetError once more than half of the first frames were skipped."""
-    trial = min(_TRIAL_FRAMES, total)
-    skipped = [record for record in records[:trial] if record.status == "skipped"]
-    if len(records) <= trial and 2 * len(skipped) > trial:
-        first = skipped[0]
-        raise DatasetError(
-            f"{len(skipped)} of the first {len(records)} frames are unusable;"
-            f" frame {first.index}: {first.reason}"
-        )
+    return factory(config, camera, device, **options)
 
 
 def _write_raw_results(
     folder: RunFolder, slam: Slam, tracked: TrackedSequence, about: dict[str, Any]
 ) -> None:
-    """Write what ``gsslam eval`` needs, so that nothing is lost if the evaluation is cut short."""
+    """Write what ``gsslam eval`` needs, so that nothing is lost if the evaluation is cut short.
+
+    The smallest files come first: on a full disk, some are better than none.
+    """
     state = slam.map.state()
-    write_ply(state, folder.map)
     tracked.trajectory.write(folder.trajectory)
     folder.write_frames(tracked.records)
+    write_ply(state, folder.map)
     map_mb = folder.map.stat().st_size / 1e6
     folder.write_metrics(tracked.cost.metrics(tracked.records, len(state), map_mb), about)
 
 
-def _about(dataset: Dataset, config: SlamConfig, device: str, loop: _Loop) -> dict[str, Any]:
-    """Return what metrics.json says beside the metrics."""
+def _run_values(options: RunOptions) -> dict[str, Any]:
+    """Return what config.yaml and metrics.json say about how the run went."""
+    loop = options.loop
     return {
-        "dataset": dataset.name,
-        "width": dataset.camera.width,
-        "height": dataset.camera.height,
-        **_versions(device),
-        "seed": config.seed,
-        "config_hash": config_hash(config),
-        "interrupted": loop.interrupted,
-        "failure": None if loop.failure is None else str(loop.failure),
+        "device": options.device,
+        "version": gsslam.__version__,
+        "threads": loop.threads,
+        "realtime": loop.realtime,
+        "checkpoint_every": loop.checkpoint_every,
+        "trace": options.trace,
     }
 
 
-def _versions(device: str) -> dict[str, Any]:
-    return {"device": device, "version": gsslam.__version__}
-
-
-def _peak_memory_mb() -> float:
-    """Return the largest resident memory of this process so far, in 1e6 bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux counts kibibytes, macOS bytes.
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+def _options_from_values(values: dict[str, Any]) -> RunOptions:
+    try:
+        loop = LoopOptions(values["threads"], values["realtime"], values["checkpoint_every"])
+        return RunOptions(values["device"], loop, values["trace"])
+    except KeyError as error:
+        raise DatasetError(f"the run's config.yaml does not say its {error.args[0]}") from error

@@ -20,7 +20,7 @@ import yaml
 from gsslam.config import SlamConfig
 from gsslam.errors import ConfigError, DatasetError, GsslamError, OutputError
 from gsslam.evaluation.records import FrameRecord
-from gsslam.files import atomic_path
+from gsslam.files import TEMPORARY_PATTERN, atomic_path
 from gsslam.presets import RUN_SECTION, config_from_values, config_to_yaml
 from gsslam.results import Metric
 
@@ -87,6 +87,16 @@ class RunFolder:
         return self.path / "log.txt"
 
     @property
+    def checkpoint(self) -> Path:
+        """The state from which an unfinished run goes on."""
+        return self.path / "checkpoint.bin"
+
+    @property
+    def trace(self) -> Path:
+        """What each thread did and when, for chrome://tracing."""
+        return self.path / "trace.json"
+
+    @property
     def trajectory_plot(self) -> Path:
         """The trajectory against ground truth."""
         return self.path / "plots" / "trajectory.png"
@@ -141,6 +151,11 @@ class RunFolder:
         except (ValueError, TypeError) as error:
             raise DatasetError(f"{self.frames} is damaged: {error}") from error
 
+    def remove_temporaries(self) -> None:
+        """Remove what a killed run had begun to write."""
+        for path in self.path.glob(f"**/{TEMPORARY_PATTERN}"):
+            path.unlink(missing_ok=True)
+
     @contextlib.contextmanager
     def logging(self) -> Iterator[None]:
         """Write what gsslam logs to log.txt, as long as the context lasts."""
@@ -165,7 +180,7 @@ class RunFolder:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise DatasetError(
-                f"{self.path} is not the folder of a finished run: cannot read {path.name}"
+                f"{self.path} is not the folder of a run: cannot read {path.name}"
             ) from error
 
 
@@ -174,8 +189,9 @@ def claimed_folder(path: Path) -> Iterator[RunFolder]:
     """Create ``path`` and yield it as a run folder.
 
     Raises ConfigError where it holds something already, OutputError where nothing can be written
-    to it. A run that ends before its trajectory was written, with a known error or by Ctrl-C,
-    leaves no trace; after an unknown error the log stays, for whoever looks for the cause.
+    to it. A run that ends before its trajectory or a checkpoint was written, with a known error or
+    by Ctrl-C, leaves no trace; after an unknown error the log stays, for whoever looks for the
+    cause.
     """
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     _make_writable(path)
@@ -183,7 +199,7 @@ def claimed_folder(path: Path) -> Iterator[RunFolder]:
     try:
         yield folder
     except (GsslamError, KeyboardInterrupt):
-        if not folder.trajectory.exists():
+        if not folder.trajectory.exists() and not folder.checkpoint.exists():
             _remove(path, missing)
         raise
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,208 +16,284 @@ from gsslam.device import resolve_device
 from gsslam.errors import TrackingError
 from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
-from gsslam.keyframes import Keyframe, is_heldout, keyframe_is_due
+from gsslam.keyframes import Keyframe, is_heldout, keyframe_images, keyframe_is_due
+from gsslam.localization import Localizer
 from gsslam.mapping import Mapper
+from gsslam.mapping_thread import MappingThread
 from gsslam.pyramid import ImageLevel, build_pyramid
-from gsslam.raster.interface import Rendering
-from gsslam.raster.plan import RasterPlan
+from gsslam.rendering import render_view
 from gsslam.results import RenderedView, TrackingResult
-from gsslam.tracking import PoseEstimate, Tracker
+from gsslam.slam_state import SlamState, of_prefix, with_prefix
+from gsslam.snapshot import MapSnapshot
+from gsslam.trace import Trace
+from gsslam.tracked_frames import TrackedFrames
+from gsslam.tracking import PoseEstimate
 from gsslam.trajectory import Trajectory
 
-
-@dataclass(frozen=True)
-class _TrackedFrame:
-    """A frame's pose, kept relative to a keyframe so that it follows the keyframe's refinement."""
-
-    timestamp: float
-    keyframe: int
-    T_camera_keyframe: NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
 class Slam:
-    """Tracks frames one after the other and builds the map as it goes.
+    """Tracks frames one after the other; builds the map beside that, in a thread of its own.
 
-    Not to be used by two threads at a time.
+    Tracking sees the map with a keyframe a fixed number of frames after it, whenever mapping was
+    done: the result is the same to the byte with one thread and with two, on a fast and on a slow
+    computer. To be closed, or used in a ``with`` statement. Only one thread may call it at a time.
     """
 
-    def __init__(self, config: SlamConfig, camera: Camera, device: str = "cpu") -> None:
-        """Raise ConfigError for a ``device``, "cpu" or "cuda", that cannot be used."""
-        self._device = resolve_device(device)
+    def __init__(
+        self,
+        config: SlamConfig,
+        camera: Camera,
+        device: str = "cpu",
+        *,
+        threads: int = 2,
+        realtime: bool = False,
+        trace: Trace | None = None,
+    ) -> None:
+        """Raise ConfigError for a ``device``, "cpu" or "cuda", that cannot be used.
+
+        With one of ``threads``, mapping is done inside ``track``. ``realtime`` never waits for
+        mapping and takes what it has done so far; the result depends on the computer's speed then.
+        """
+        self._device = torch.device(resolve_device(device))
         self._config = config
         self._camera = camera
-        self._tracker = Tracker(config.tracking, config.map.low_pass, self._device)
+        self._realtime = realtime
+        self._trace = trace or Trace()
+        self._localizer = Localizer(config.tracking, config.map.low_pass, self._device)
         self._mapper = Mapper(config, camera, self._device)
-        self._frames: list[_TrackedFrame] = []
+        self._mapping = MappingThread(
+            self._mapper, self._device, self._trace, own_thread=threads > 1
+        )
+        self._snapshot = MapSnapshot(self._mapper.map)
+        self._frames = TrackedFrames()
         self._exposure = (1.0, 0.0)
         self._last_tracked = False
-        self._since_keyframe = 0
+        # Position of the newest keyframe in tracking order.
+        self._keyframe_at = 0
+        self._waiting_ms = self._mapping_ms = 0.0
+
+    def __enter__(self) -> Slam:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the mapping thread; nothing can be tracked after that."""
+        self._mapping.close()
 
     @property
     def map(self) -> GaussianMap:
-        """The spheres."""
+        """The spheres, after waiting for the keyframe that is being mapped."""
+        self._mapping.wait()
         return self._mapper.map
 
     @property
     def keyframes(self) -> list[Keyframe]:
-        """What the map was built from, oldest first."""
+        """What the map was built from, oldest first, after the same wait."""
+        self._mapping.wait()
         return self._mapper.keyframes
 
     def track(self, frame: Frame) -> TrackingResult:
         """Find the pose of the next frame, and map it if it is a keyframe.
 
         Raises TrackingError if the frame's camera is not the one given at the start, or if the
-        first frame has no depth to start a map from.
+        first frame has no depth to start a map from; and what went wrong in mapping, a fixed
+        number of frames after the keyframe.
         """
         if frame.camera != self._camera:
             raise TrackingError(f"frame {frame.index} comes from another camera than the first")
+        self._waiting_ms = self._mapping_ms = 0.0
+        self._take_mapping_if_due()
         start = time.perf_counter()
-        pyramid = build_pyramid(frame, self._config.tracking.levels, self._device)
-        estimate = self._estimate(frame, pyramid)
-        tracked_at = time.perf_counter()
-        reason = estimate.verdict(self._config.tracking) if estimate else ""
+        with self._trace.span("tracking", frame.index):
+            pyramid = build_pyramid(frame, self._config.tracking.levels, self._device)
+            estimate, reason = self._find_pose(frame, pyramid)
+            T_camera_world = self._settle(estimate, reason)
+        tracking_ms = 1000 * (time.perf_counter() - start)
         is_keyframe = not reason and self._wants_keyframe(frame.index, pyramid[0], estimate)
-        T_camera_world = self._settle(frame, pyramid[0], estimate, reason, is_keyframe)
-        mapped_at = time.perf_counter()
-        return _result(
-            frame,
-            estimate,
-            geometry.inverse(T_camera_world),
-            reason,
-            is_keyframe,
-            self._exposure,
-            (1e3 * (tracked_at - start), 1e3 * (mapped_at - tracked_at)),
-        )
+        if is_keyframe:
+            T_camera_world = self._make_keyframe(frame, pyramid[0], T_camera_world)
+        self._frames.add(frame.timestamp, T_camera_world)
+        self._last_tracked = not reason
+        if is_keyframe and self._config.mapping.publish_after == 0:
+            self._take_mapping()
+        return self._result(frame, estimate, reason, is_keyframe, tracking_ms)
 
     def finish(self) -> Trajectory:
         """Settle the map's brightness; return the final poses of all frames, in tracking order.
 
-        Frames may still be tracked afterwards.
+        Frames may still be tracked afterwards. Raises what went wrong in mapping; called again, it
+        returns what there was before that.
         """
-        if self.keyframes:
+        if self._mapping.busy:
+            self._take_mapping()
+        if self._mapper.keyframes:
             self._mapper.center_exposure()
-            self._exposure = (self.keyframes[-1].gain, self.keyframes[-1].bias)
-        poses = [geometry.inverse(self._pose(i)) for i in range(len(self._frames))]
-        stamps = np.array([frame.timestamp for frame in self._frames])
-        return Trajectory(stamps, np.array(poses).reshape(-1, 4, 4))
+            self._snapshot.renew(self._mapper.map)
+            newest = self._mapper.keyframes[-1]
+            self._exposure = (newest.gain, newest.bias)
+        return self._frames.trajectory()
 
-    def render(
-        self, T_world_camera: NDArray[np.float64], camera: Camera | None = None
-    ) -> RenderedView:
+    def render(self, T_world_camera: Array, camera: Camera | None = None) -> RenderedView:
         """Return the map seen from a pose, by default with the camera of the sequence."""
+        spheres, low_pass = self.map, self._config.map.low_pass
         camera = camera or self._camera
-        plan = RasterPlan(device=self._device)
-        pose = geometry.inverse(T_world_camera)
-        plan.project(self.map.parameters, self.map.count, camera, pose, self._config.map.low_pass)
-        planes = torch.empty(plan.image_shape, device=self._device)
-        plan.forward(planes)
-        view = Rendering.from_planes(planes.cpu())
-        return RenderedView(
-            np.ascontiguousarray(view.colour.numpy()), view.depth.numpy(), view.silhouette.numpy()
-        )
+        return render_view(spheres.parameters, spheres.count, camera, T_world_camera, low_pass)
 
-    def _pose(self, i: int) -> NDArray[np.float64]:
-        """Return T_camera_world of the i-th frame, by its keyframe's newest pose."""
-        frame = self._frames[i]
-        return frame.T_camera_keyframe @ self.keyframes[frame.keyframe].T_camera_world
+    def state(self) -> SlamState:
+        """Return that from which ``restore`` goes on to the same bytes.
 
-    def _predictions(self) -> list[NDArray[np.float64]]:
-        """Return guesses of the next T_camera_world: constant velocity, half of it, no motion."""
-        last = self._pose(-1)
-        if len(self._frames) < 2 or not self._last_tracked:
-            return [last]
-        velocity = geometry.log_se3(last @ geometry.inverse(self._pose(-2)))
-        return [geometry.moved(last, share * velocity) for share in (1.0, 0.5, 0.0)]
+        Waits for the keyframe that is being mapped. Images are not among them: keyframes are told
+        by their index in the sequence.
+        """
+        pending_ms = self._mapping.peek()
+        map_arrays, map_values = self._mapper.state()
+        arrays = {**with_prefix("map", map_arrays), **with_prefix("frames", self._frames.state())}
+        arrays["snapshot"] = self._snapshot.live.cpu().numpy()
+        values = {
+            "map": map_values,
+            "version": self._snapshot.version,
+            "exposure": list(self._exposure),
+            "recent_residuals": list(self._localizer.recent_residuals),
+            "last_tracked": self._last_tracked,
+            "keyframe_at": self._keyframe_at,
+            "pending_ms": pending_ms,
+        }
+        return SlamState(arrays, values)
 
-    def _estimate(self, frame: Frame, pyramid: list[ImageLevel]) -> PoseEstimate | None:
-        """Return the frame's pose, or None for the first frame, which defines the world."""
-        if not self._frames:
+    def restore(self, state: SlamState, read_frame: Callable[[int], Frame]) -> None:
+        """Take over what ``state`` returned; ``read_frame`` reads the frame of an index again.
+
+        Raises CheckpointError where a keyframe's images are not those of before.
+        """
+        values = state.values
+        self._mapper.restore(of_prefix("map", state.arrays), values["map"], read_frame)
+        self._frames.restore(of_prefix("frames", state.arrays))
+        live = torch.from_numpy(state.arrays["snapshot"]).to(self._device)
+        self._snapshot.load(live, values["version"])
+        self._exposure = (values["exposure"][0], values["exposure"][1])
+        self._last_tracked = values["last_tracked"]
+        self._keyframe_at = values["keyframe_at"]
+        if values["pending_ms"] is not None:
+            self._mapping.resume(values["pending_ms"])
+        self._localizer.recent_residuals.extend(values["recent_residuals"])
+        for keyframe in self._mapper.keyframes:
+            self._localizer.add_keyframe(keyframe.rgb.float().div_(255))
+
+    def _take_mapping_if_due(self) -> None:
+        """Let tracking see the newest keyframe's map once it is due, or, in real time, there."""
+        if not self._mapping.busy:
+            return
+        due = len(self._frames) - self._keyframe_at >= self._config.mapping.publish_after
+        # Nothing can be tracked before there is a first map.
+        if self._snapshot.version == 0 or (self._mapping.ready if self._realtime else due):
+            self._take_mapping()
+
+    def _take_mapping(self) -> None:
+        """Wait for the keyframe that is being mapped, and let tracking see what came of it."""
+        started = time.perf_counter()
+        with self._trace.span("waiting for mapping", len(self._frames)):
+            self._mapping.wait()
+        self._waiting_ms += 1000 * (time.perf_counter() - started)
+        try:
+            self._mapping_ms += self._mapping.take()
+        except Exception:
+            # What it left may be half of a change.
+            self._mapper.map.reset(self._snapshot.live)
+            raise
+        self._snapshot.renew(self._mapper.map)
+        self._frames.refine([keyframe.T_camera_world for keyframe in self._mapper.keyframes])
+
+    def _find_pose(
+        self, frame: Frame, pyramid: list[ImageLevel]
+    ) -> tuple[PoseEstimate | None, str]:
+        """Return the frame's pose and why it cannot be trusted, if so.
+
+        The first frame has none: it defines the world.
+        """
+        if not len(self._frames):
             depth, limit = pyramid[0].depth, self._config.densify.max_depth
             if not ((depth > 0) & (depth < limit)).any():
                 raise TrackingError(
                     f"frame {frame.index} has no depth under {limit:g} m to start a map from"
                 )
-            return None
-        return self._tracker.estimate(
-            self.map.parameters, self.map.count, pyramid, self._predictions(), *self._exposure
+            return None, ""
+        return self._localizer.find(
+            *(pyramid, self._snapshot, self._frames, self._exposure), moving=self._last_tracked
         )
+
+    def _settle(self, estimate: PoseEstimate | None, reason: str) -> Array:
+        """Return the frame's T_camera_world; a lost frame stays where the one before was."""
+        if estimate is None:
+            return np.eye(4)
+        if reason:
+            return self._frames.pose(-1)
+        self._exposure = (estimate.gain, estimate.bias)
+        return estimate.T_camera_world
 
     def _wants_keyframe(self, index: int, level: ImageLevel, estimate: PoseEstimate | None) -> bool:
         if estimate is None:
             return True
         config = self._config.keyframes
-        if is_heldout(index, config.heldout_every):
+        waiting = self._realtime and self._mapping.busy and not self._mapping.ready
+        if waiting or is_heldout(index, config.heldout_every):
             return False
-        T_last_camera = self.keyframes[-1].T_camera_world @ geometry.inverse(
-            estimate.T_camera_world
-        )
+        T_last_camera = self._frames.keyframe_poses[-1] @ geometry.inverse(estimate.T_camera_world)
         measured = level.depth[level.depth > 0]
         return len(measured) > 0 and keyframe_is_due(
-            self._since_keyframe + 1,
+            len(self._frames) - self._keyframe_at,
             T_last_camera,
             estimate.valid_share,
             float(measured.median()),
             config,
         )
 
-    def _settle(
+    def _make_keyframe(self, frame: Frame, level: ImageLevel, T_camera_world: Array) -> Array:
+        """Hand the frame to mapping; return its T_camera_world, moved along with the keyframes."""
+        if self._mapping.busy:
+            relative = T_camera_world @ geometry.inverse(self._frames.keyframe_poses[-1])
+            self._take_mapping()
+            T_camera_world = relative @ self._frames.keyframe_poses[-1]
+        refined = self._config.mapping.exposure_rate > 0
+        exposure = self._exposure if refined else (1.0, 0.0)
+        images = keyframe_images(frame, self._device)
+        self._mapping.submit(Keyframe(frame.index, T_camera_world, *exposure, *images))
+        self._keyframe_at = len(self._frames)
+        self._frames.add_keyframe(T_camera_world)
+        self._localizer.add_keyframe(level.rgb)
+        return T_camera_world
+
+    def _result(
         self,
         frame: Frame,
-        level: ImageLevel,
         estimate: PoseEstimate | None,
         reason: str,
         is_keyframe: bool,
-    ) -> NDArray[np.float64]:
-        """Store the frame, map it if it is a keyframe, and return its T_camera_world."""
-        if estimate is None:
-            T_camera_world = np.eye(4)
-        elif reason:
-            T_camera_world = self._pose(-1)
-        else:
-            T_camera_world = estimate.T_camera_world
-            self._exposure = (estimate.gain, estimate.bias)
-        if is_keyframe:
-            rgb = torch.from_numpy(frame.rgb).to(self._device).permute(2, 0, 1).contiguous()
-            refined = self._config.mapping.exposure_rate > 0
-            exposure = self._exposure if refined else (1.0, 0.0)
-            keyframe = Keyframe(frame.index, T_camera_world, *exposure, rgb, level.depth)
-            self._mapper.integrate(keyframe)
-            self._since_keyframe = 0
-            T_camera_world = keyframe.T_camera_world
-        else:
-            self._since_keyframe += 1
-        self._last_tracked = not reason
-        reference = self.keyframes[-1]
-        relative = T_camera_world @ geometry.inverse(reference.T_camera_world)
-        self._frames.append(_TrackedFrame(frame.timestamp, len(self.keyframes) - 1, relative))
-        return T_camera_world
-
-
-def _result(
-    frame: Frame,
-    estimate: PoseEstimate | None,
-    T_world_camera: NDArray[np.float64],
-    reason: str,
-    is_keyframe: bool,
-    exposure: tuple[float, float],
-    times_ms: tuple[float, float],
-) -> TrackingResult:
-    """Report a frame; the first one, without an estimate, is right by definition."""
-    return TrackingResult(
-        index=frame.index,
-        timestamp=frame.timestamp,
-        T_world_camera=T_world_camera,
-        tracked=not reason,
-        is_keyframe=is_keyframe,
-        reason=reason,
-        converged=estimate.converged if estimate else True,
-        iterations=estimate.iterations if estimate else 0,
-        valid_share=estimate.valid_share if estimate else 1.0,
-        colour_residual=estimate.equations.colour_rms if estimate else 0.0,
-        depth_residual=estimate.equations.depth_rms if estimate else 0.0,
-        conditioning=estimate.conditioning() if estimate else 1.0,
-        gain=exposure[0],
-        bias=exposure[1],
-        tracking_ms=times_ms[0],
-        mapping_ms=times_ms[1],
-    )
+        tracking_ms: float,
+    ) -> TrackingResult:
+        """Report a frame; the first one, without an estimate, is right by definition."""
+        gain, bias = self._exposure
+        return TrackingResult(
+            index=frame.index,
+            timestamp=frame.timestamp,
+            T_world_camera=geometry.inverse(self._frames.pose(-1)),
+            tracked=not reason,
+            is_keyframe=is_keyframe,
+            reason=reason,
+            converged=estimate.converged if estimate else True,
+            iterations=estimate.iterations if estimate else 0,
+            valid_share=estimate.valid_share if estimate else 1.0,
+            colour_residual=estimate.equations.colour_rms if estimate else 0.0,
+            depth_residual=estimate.equations.depth_rms if estimate else 0.0,
+            conditioning=estimate.conditioning() if estimate else 1.0,
+            gain=gain,
+            bias=bias,
+            spheres=self._snapshot.count,
+            map_version=self._snapshot.version,
+            tracking_ms=tracking_ms,
+            mapping_ms=self._mapping_ms,
+            waiting_ms=self._waiting_ms,
+        )

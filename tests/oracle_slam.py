@@ -6,6 +6,8 @@ line are tested apart from tracking and mapping, at known quality.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gsslam.camera import Camera
@@ -15,6 +17,7 @@ from gsslam.frame import Frame
 from gsslam.geometry import inverse
 from gsslam.keyframes import is_heldout
 from gsslam.results import RenderedView, SphereState, TrackingResult
+from gsslam.slam_state import SlamState
 from gsslam.trajectory import Trajectory
 
 
@@ -53,11 +56,19 @@ class OracleSlam:
     failure: type[Exception] = TrackingError
     drift: float = 0.0
 
-    def __init__(self, config: SlamConfig, camera: Camera, device: str = "cpu") -> None:
+    def __init__(
+        self, config: SlamConfig, camera: Camera, device: str = "cpu", **options: object
+    ) -> None:
         self._config, self._camera = config, camera
         self._timestamps: list[float] = []
         self._poses: list[np.ndarray] = []
         self.map = OracleMap()
+
+    def __enter__(self) -> OracleSlam:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
     def track(self, frame: Frame) -> TrackingResult:
         if frame.index == self.fails_at:
@@ -86,9 +97,21 @@ class OracleSlam:
             conditioning=0.1,
             gain=1.0,
             bias=0.0,
+            spheres=self.map.count,
+            map_version=len(self._poses),
             tracking_ms=2.0,
             mapping_ms=4.0 if is_keyframe else 0.0,
+            waiting_ms=0.0,
         )
+
+    def state(self) -> SlamState:
+        arrays = {"xyz": self.map.xyz, "rgb": self.map.rgb, "poses": np.array(self._poses)}
+        return SlamState(arrays, {"timestamps": self._timestamps})
+
+    def restore(self, state: SlamState, read_frame: Callable[[int], Frame]) -> None:
+        self.map.xyz, self.map.rgb = state.arrays["xyz"], state.arrays["rgb"]
+        self._poses = list(state.arrays["poses"])
+        self._timestamps = list(state.values["timestamps"])
 
     def finish(self) -> Trajectory:
         poses = np.array(self._poses, dtype=np.float64).reshape(-1, 4, 4)

@@ -115,7 +115,7 @@ def test_a_chosen_folder_and_the_config_of_an_earlier_run() -> None:
         ("run --max-frames 0", "max_frames 0 must be at least 1"),
         ("run --out full", "output folder full is not empty"),
         ("run --out full/file/run", "cannot write to full/file/run: Not a directory"),
-        ("eval full", "full is not the folder of a finished run"),
+        ("eval full", "full is not the folder of a run"),
         ("datasets show none", "unknown dataset 'none'"),
         ("datasets download synthetic/room", "needs no download"),
     ],
@@ -212,3 +212,38 @@ def test_the_preset_is_found_however_it_is_written() -> None:
     assert run_defaults(["run"]).config == load_preset("synthetic")  # the default dataset's
     for arguments in (["run", "--dataset", "tum/fr1_xyz"], ["run", "--dataset=tum/fr1_xyz"]):
         assert run_defaults(arguments).config == load_preset("default")
+
+
+def test_resume_takes_everything_from_the_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--resume", "nowhere"]) == 2
+    assert "nowhere is not the folder of a run" in capsys.readouterr().err
+    assert main(["run", "--resume", "nowhere", "--max-frames", "3", "--threads", "1"]) == 2
+    assert "leave out --max-frames, --threads" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_is_resumed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Impatient(OracleSlam):
+        def track(self, frame: gsslam.Frame) -> gsslam.TrackingResult:
+            if frame.index == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().track(frame)
+
+    with monkeypatch.context() as patch:
+        use_slam(patch, Impatient)
+        assert main(["run", *SMALL, "--trace"]) == 130
+    use_slam(monkeypatch, OracleSlam)
+    latest = Path("runs/synthetic/room/latest")
+    assert (latest / "trace.json").exists()
+    assert main(["run", "--resume", str(latest)]) == 0
+    assert json.loads((latest / "metrics.json").read_text())["frames"] == 9
+    assert main(["run", "--resume", str(latest)]) == 2
+    assert "nothing to resume" in capsys.readouterr().err
+
+
+def test_a_negative_number_of_frames_between_checkpoints_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", "--checkpoint-every", "-1"]) == 2
+    assert "--checkpoint-every -1 must be 0 or more" in capsys.readouterr().err

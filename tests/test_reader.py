@@ -8,6 +8,7 @@ import pytest
 
 from gsslam import BadFrameError, Frame, open_dataset
 from gsslam.reader import FrameReader
+from gsslam.trace import Trace
 
 
 class Sequence:
@@ -32,7 +33,7 @@ class Sequence:
 
 def test_frames_come_in_order_from_other_threads_and_a_bad_one_is_passed() -> None:
     sequence = Sequence()
-    with FrameReader(sequence) as reader:
+    with FrameReader(sequence, Trace()) as reader:
         for index in range(8):
             if index == 3:
                 with pytest.raises(BadFrameError, match="frame 3"):
@@ -49,7 +50,7 @@ def test_frames_come_in_order_from_other_threads_and_a_bad_one_is_passed() -> No
 
 def test_leaving_early_reads_no_further_and_leaves_no_thread() -> None:
     sequence = Sequence()
-    with FrameReader(sequence) as reader:
+    with FrameReader(sequence, Trace()) as reader:
         reader.read()
     assert max(sequence.read) <= 4
     assert not [t for t in threading.enumerate() if t.name.startswith("gsslam-reader")]

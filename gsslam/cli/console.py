@@ -32,7 +32,9 @@ _TABLE = (
     (
         ("frames", "frames", 0),
         ("lost_frames", "frames lost", 0),
+        ("recoveries", "times found again", 0),
         ("skipped_frames", "frames skipped (unreadable)", 0),
+        ("dropped_frames", "frames dropped (no time)", 0),
         ("keyframes", "keyframes", 0),
     ),
     (
@@ -57,7 +59,9 @@ _TABLE = (
         ("reading_ms", "reading, mean a frame", 1),
         ("tracking_ms", "tracking, mean a frame", 1),
         ("mapping_ms", "mapping, mean a frame", 1),
+        ("waiting_ms", "tracking's wait for mapping, mean a frame", 1),
         ("peak_memory_mb", "peak memory of the process", 0),
+        ("gpu_memory_mb", "memory in use on the GPU", 0),
         ("spheres", "spheres", 0),
         ("map_mb", "map file", 2),
     ),

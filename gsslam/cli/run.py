@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import arg
 
 from gsslam.cli.console import ProgressReport, print_result
 from gsslam.config import SlamConfig
 from gsslam.device import resolve_device
+from gsslam.errors import ConfigError
 from gsslam.presets import load_preset, preset_for
 from gsslam.source import Source, parse_resolution
+
+if TYPE_CHECKING:
+    from gsslam.run import RunResult
 
 _AUTO_PRESET = "auto"
 
@@ -21,7 +25,7 @@ _AUTO_PRESET = "auto"
 class Run:
     """Turn an RGB-D sequence into a trajectory, a map and metrics.
 
-    Ctrl-C ends the run early and keeps the results up to there.
+    Ctrl-C ends the run early and keeps the results up to there; --resume goes on with it.
 
     Results (in runs/DATASET/TIME, to which runs/DATASET/latest points):
       trajectory.txt  the pose of every frame, in TUM's format
@@ -34,6 +38,7 @@ class Run:
       gsslam run
       gsslam run --dataset tum/fr1_xyz --resolution 320x240 --preset cpu
       gsslam run --dataset tum/fr1_desk --path ~/data/rgbd_dataset_freiburg1_desk
+      gsslam run --resume runs/tum/fr1_xyz/latest
       gsslam run --dataset folder --path ~/my_scan --max-frames 200 --tracking.iterations 8
     """
 
@@ -54,11 +59,29 @@ class Run:
     stride: Annotated[int, arg(metavar="K")] = 1
     # Size of the images that SLAM sees, such as 320x240. Default: that of the dataset.
     resolution: Annotated[str | None, arg(metavar="WxH", help_behavior_hint="")] = None
+    # 2: reading, tracking and mapping have threads of their own; 1: they take turns. The result is
+    # the same.
+    threads: Literal[1, 2] = 2
+    # Follow the sensor's clock, as with a live camera: frames for which there is no time are
+    # dropped, and the result depends on the computer's speed.
+    realtime: bool = False
+    # Save the whole state every N frames, so that a run that was killed can be resumed; 0: never.
+    checkpoint_every: Annotated[int, arg(metavar="N")] = 200
+    # Go on with an unfinished run from its last checkpoint; everything else is taken from there.
+    resume: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
+    # Write trace.json, which shows in chrome://tracing what each thread did when.
+    trace: bool = False
     # Every value of the configuration, over the preset.
     config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
 
     def execute(self) -> bool:
         """Run, print progress and the table of results; return whether Ctrl-C ended it early."""
+        with ProgressReport() as progress:
+            result = self._start(progress) if self.resume is None else self._go_on(progress)
+        print_result(result)
+        return result.interrupted
+
+    def _start(self, progress: ProgressReport) -> RunResult:
         source = Source(
             dataset=self.dataset,
             path=self.path,
@@ -67,24 +90,41 @@ class Run:
             stride=self.stride,
             seed=self.config.seed,
         )
+        if self.checkpoint_every < 0:
+            raise ConfigError(f"--checkpoint-every {self.checkpoint_every} must be 0 or more")
         device = resolve_device(self.device)
         # Here, so that --help and wrong arguments are answered without loading torch.
-        from gsslam.run import run_dataset
+        from gsslam.run import RunOptions, run_dataset
         from gsslam.run_folder import new_run_path, point_latest_to
+        from gsslam.tracking_loop import LoopOptions
 
         dataset = source.open()
         out = self.out or new_run_path(Path("runs"), dataset.name)
-        with ProgressReport() as progress:
-            result = run_dataset(
-                *(dataset, self.config, out),
-                device=device,
-                source=source,
-                on_progress=progress.update,
-            )
+        loop = LoopOptions(self.threads, self.realtime, self.checkpoint_every)
+        result = run_dataset(
+            *(dataset, self.config, out),
+            options=RunOptions(device, loop, self.trace),
+            source=source,
+            on_progress=progress.update,
+        )
         if self.out is None:
             point_latest_to(out)
-        print_result(result)
-        return result.interrupted
+        return result
+
+    def _go_on(self, progress: ProgressReport) -> RunResult:
+        given = [
+            option.name
+            for option in fields(self)
+            if option.name not in ("resume", "config")
+            and getattr(self, option.name) != option.default
+        ]
+        if given:
+            flags = ", ".join("--" + name.replace("_", "-") for name in given)
+            raise ConfigError(f"--resume takes everything from the run's folder: leave out {flags}")
+        from gsslam.run import resume_run
+
+        assert self.resume is not None
+        return resume_run(self.resume, on_progress=progress.update)
 
 
 def run_defaults(arguments: list[str]) -> Run:

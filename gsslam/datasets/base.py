@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gsslam.camera import Camera
 from gsslam.errors import ConfigError
 from gsslam.frame import Frame
@@ -22,6 +25,11 @@ class Dataset(Protocol):
     @property
     def camera(self) -> Camera:
         """The camera of every frame delivered (after undistortion and resizing)."""
+        ...
+
+    @property
+    def timestamps(self) -> NDArray[np.float64]:
+        """Seconds at which the frames were taken, (N,)."""
         ...
 
     @property

@@ -90,6 +90,11 @@ class ImageSequence:
         return self._camera
 
     @property
+    def timestamps(self) -> NDArray[np.float64]:
+        """Seconds, (N,)."""
+        return np.array([file.timestamp for file in self._files], dtype=np.float64)
+
+    @property
     def ground_truth(self) -> Trajectory | None:
         """Poses of the frames that have one; None where no frame has."""
         posed = [

@@ -60,11 +60,15 @@ class SyntheticRoom:
         return self._camera
 
     @property
+    def timestamps(self) -> NDArray[np.float64]:
+        """Seconds, (N,)."""
+        return np.arange(self._length) * self._stride / _FRAMES_PER_SECOND
+
+    @property
     def ground_truth(self) -> Trajectory:
         """Exact poses of all frames."""
         steps = [index * self._stride for index in range(self._length)]
-        poses = np.stack([camera_pose(step) for step in steps])
-        return Trajectory(np.array(steps) / _FRAMES_PER_SECOND, poses)
+        return Trajectory(self.timestamps, np.stack([camera_pose(step) for step in steps]))
 
     def __len__(self) -> int:
         return self._length

@@ -53,13 +53,13 @@ def evaluate(
     should_stop: Callable[[], bool] = lambda: False,
     on_frame: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Score every frame of ``records`` that was not skipped.
+    """Score every frame of ``records`` that was tracked, successfully or not.
 
     ``trajectory`` holds their poses in order; ``on_frame`` is told how many are done, of how many.
     When ``should_stop`` turns true, poses are still compared, but no view is scored: scores of a
     part of the frames would mislead. Raises DatasetError where a frame cannot be read again.
     """
-    seen = [record for record in records if record.status != "skipped"]
+    seen = [record for record in records if record.seen]
     if len(seen) != len(trajectory):
         raise DatasetError(f"the run is damaged: {len(seen)} frames but {len(trajectory)} poses")
     sampled = _sample_positions(len(seen), sample_count)

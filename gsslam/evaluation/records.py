@@ -7,7 +7,7 @@ from typing import Literal
 
 from gsslam.results import TrackingResult
 
-Status = Literal["tracked", "lost", "skipped"]
+Status = Literal["tracked", "lost", "skipped", "dropped"]
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,11 @@ class FrameRecord:
 
     # Position in the sequence.
     index: int
-    # Skipped frames could not be read and are in neither the trajectory nor the map.
+    # Skipped frames could not be read, for dropped ones there was no time: they are in neither the
+    # trajectory nor the map.
     status: Status
     heldout: bool
-    # Why the frame is lost or was skipped; empty where it was tracked.
+    # Why the frame is lost or missing; empty where it was tracked.
     reason: str = ""
     timestamp: float | None = None
     keyframe: bool = False
@@ -36,9 +37,15 @@ class FrameRecord:
     conditioning: float | None = None
     gain: float | None = None
     bias: float | None = None
+    # Of the map that the frame was tracked against.
+    spheres: int = 0
+    map_version: int = 0
     reading_ms: float = 0.0
     tracking_ms: float = 0.0
+    # What mapping a keyframe took, with the frame at which tracking got its result; else 0.
     mapping_ms: float = 0.0
+    # How long tracking waited for that.
+    waiting_ms: float = 0.0
     # Distance from the true position after the whole trajectory was aligned.
     position_error_cm: float | None = None
     psnr_db: float | None = None
@@ -46,6 +53,11 @@ class FrameRecord:
     ssim: float | None = None
     depth_l1_cm: float | None = None
     depth_coverage_pct: float | None = None
+
+    @property
+    def seen(self) -> bool:
+        """Whether the frame went through tracking and has a pose."""
+        return self.status in ("tracked", "lost")
 
     @staticmethod
     def of_result(result: TrackingResult, *, heldout: bool, reading_ms: float) -> FrameRecord:
@@ -65,14 +77,15 @@ class FrameRecord:
             conditioning=result.conditioning,
             gain=result.gain,
             bias=result.bias,
+            spheres=result.spheres,
+            map_version=result.map_version,
             reading_ms=reading_ms,
             tracking_ms=result.tracking_ms,
             mapping_ms=result.mapping_ms,
+            waiting_ms=result.waiting_ms,
         )
 
     @staticmethod
-    def of_skipped(index: int, reason: str, *, heldout: bool, reading_ms: float) -> FrameRecord:
-        """Return the record of a frame that could not be read."""
-        return FrameRecord(
-            index=index, status="skipped", heldout=heldout, reason=reason, reading_ms=reading_ms
-        )
+    def of_missing(index: int, status: Status, reason: str, *, heldout: bool) -> FrameRecord:
+        """Return the record of a frame that was skipped or dropped."""
+        return FrameRecord(index=index, status=status, heldout=heldout, reason=reason)

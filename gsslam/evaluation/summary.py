@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -25,12 +26,13 @@ def quality_metrics(evaluation: Evaluation) -> list[Metric]:
     mean of PSNRs in dB). Held-out frames were never in the map.
     """
     records = evaluation.records
-    seen = [record for record in records if record.status != "skipped"]
+    seen = [record for record in records if record.seen]
     heldout = [record for record in seen if record.heldout]
     return [
         Metric("frames", len(seen), ""),
-        Metric("lost_frames", sum(record.status == "lost" for record in seen), ""),
-        Metric("skipped_frames", len(records) - len(seen), ""),
+        *_loss_metrics(seen),
+        Metric("skipped_frames", sum(record.status == "skipped" for record in records), ""),
+        Metric("dropped_frames", sum(record.status == "dropped" for record in records), ""),
         Metric("keyframes", sum(record.keyframe for record in seen), ""),
         *_trajectory_metrics(evaluation),
         Metric("psnr_db", _mean(record.psnr_db for record in seen), "dB"),
@@ -43,6 +45,19 @@ def quality_metrics(evaluation: Evaluation) -> list[Metric]:
         Metric("ssim_heldout", _mean(record.ssim for record in heldout), ""),
         Metric("depth_l1_cm", _mean(record.depth_l1_cm for record in seen), "cm"),
         Metric("depth_coverage_pct", _mean(record.depth_coverage_pct for record in seen), "%"),
+    ]
+
+
+def _loss_metrics(seen: Sequence[FrameRecord]) -> list[Metric]:
+    """Return how often and for how long the camera was lost; ``seen`` in tracking order."""
+    lengths = [
+        len(list(frames)) for lost, frames in groupby(seen, lambda r: r.status == "lost") if lost
+    ]
+    found_again = len(lengths) - bool(seen and seen[-1].status == "lost")
+    return [
+        Metric("lost_frames", sum(lengths), ""),
+        Metric("longest_loss_frames", max(lengths, default=0), ""),
+        Metric("recoveries", found_again, ""),
     ]
 
 
@@ -73,12 +88,13 @@ def time_metrics(records: Sequence[FrameRecord], loop_seconds: float | None) -> 
     ``loop_seconds`` is wall time from the first read to the finished trajectory: reading and
     decoding files count, evaluation does not. Means are over all frames that were read.
     """
-    seen = [record for record in records if record.status != "skipped"]
+    seen = [record for record in records if record.seen]
     return [
         Metric("frames_per_s", len(seen) / loop_seconds if loop_seconds else None, "1/s"),
         Metric("reading_ms", _mean(record.reading_ms for record in seen), "ms"),
         Metric("tracking_ms", _mean(record.tracking_ms for record in seen), "ms"),
         Metric("mapping_ms", _mean(record.mapping_ms for record in seen), "ms"),
+        Metric("waiting_ms", _mean(record.waiting_ms for record in seen), "ms"),
     ]
 
 

@@ -9,6 +9,7 @@ from gsslam.config import SlamConfig
 from gsslam.datasets import open_dataset
 from gsslam.errors import DatasetError
 from gsslam.evaluation import Evaluation, FrameRecord, evaluate, quality_metrics, time_metrics
+from gsslam.evaluation.records import Status
 from gsslam.evaluation.trajectory import position_errors, root_mean_square
 from gsslam.keyframes import is_heldout
 from gsslam.trajectory import Trajectory
@@ -99,7 +100,7 @@ def test_lost_and_skipped_frames_are_counted() -> None:
     dataset = PartlyTrue(known=set(range(FRAMES)))
     records, trajectory, slam = tracked(dataset)
     records[3] = replace(records[3], status="lost")
-    records.append(FrameRecord.of_skipped(FRAMES, "truncated", heldout=False, reading_ms=1.0))
+    records.append(FrameRecord.of_missing(FRAMES, "skipped", "truncated", heldout=False))
     evaluation = evaluate(dataset, records, trajectory, slam.render)
     numbers = values(evaluation)
     assert (numbers["frames"], numbers["lost_frames"], numbers["skipped_frames"]) == (FRAMES, 1, 1)
@@ -112,6 +113,7 @@ def test_times_are_means_over_all_frames() -> None:
     numbers = {m.name: m.value for m in time_metrics(records, loop_seconds=2.0)}
     # Keyframes 0, 4, 8 cost the oracle 4 ms each.
     expected = {"frames_per_s": 5.0, "reading_ms": 4.5, "tracking_ms": 2.0, "mapping_ms": 1.2}
+    expected["waiting_ms"] = 0.0
     assert numbers == pytest.approx(expected)
 
 
@@ -120,3 +122,29 @@ def test_poses_must_match_the_frames() -> None:
     records, trajectory, slam = tracked(dataset)
     with pytest.raises(DatasetError, match="damaged: 9 frames but 10 poses"):
         evaluate(dataset, records[1:], trajectory, slam.render)
+
+
+def test_losses_are_counted_by_frames_and_by_occasions() -> None:
+    def metrics(statuses: str) -> dict[str, float | None]:
+        names: dict[str, Status] = {"t": "tracked", "l": "lost", "s": "skipped", "d": "dropped"}
+        records = [
+            FrameRecord(index=index, status=names[letter], heldout=False)
+            for index, letter in enumerate(statuses)
+        ]
+        seen = sum(record.seen for record in records)
+        nothing = Trajectory(np.zeros(0), np.zeros((0, 4, 4)))
+        evaluation = Evaluation(tuple(records), (), nothing, nothing, complete=False)
+        found = {metric.name: metric.value for metric in quality_metrics(evaluation)}
+        assert found["frames"] == seen
+        return found
+
+    numbers = metrics("ttlslltdd")
+    assert (numbers["lost_frames"], numbers["longest_loss_frames"]) == (3, 3)
+    assert (numbers["recoveries"], numbers["skipped_frames"], numbers["dropped_frames"]) == (
+        1,
+        1,
+        2,
+    )
+    numbers = metrics("tltll")
+    assert (numbers["lost_frames"], numbers["longest_loss_frames"]) == (3, 2)
+    assert numbers["recoveries"] == 1

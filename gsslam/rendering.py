@@ -1,0 +1,31 @@
+"""Pictures of the map, for evaluation and for people."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gsslam import geometry
+from gsslam.camera import Camera
+from gsslam.raster.interface import Rendering
+from gsslam.raster.plan import RasterPlan
+from gsslam.results import RenderedView
+
+
+def render_view(
+    parameters: torch.Tensor,
+    count: int,
+    camera: Camera,
+    T_world_camera: NDArray[np.float64],
+    low_pass: float,
+) -> RenderedView:
+    """Return the first ``count`` spheres of ``parameters`` (8, capacity) seen from a pose."""
+    plan = RasterPlan(device=parameters.device)
+    plan.project(parameters, count, camera, geometry.inverse(T_world_camera), low_pass)
+    planes = torch.empty(plan.image_shape, device=parameters.device)
+    plan.forward(planes)
+    view = Rendering.from_planes(planes.cpu())
+    return RenderedView(
+        np.ascontiguousarray(view.colour.numpy()), view.depth.numpy(), view.silhouette.numpy()
+    )

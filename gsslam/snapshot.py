@@ -1,0 +1,37 @@
+"""What tracking sees of the map: a copy that stays as it is while mapping goes on."""
+
+from __future__ import annotations
+
+import torch
+
+from gsslam.gaussian_map import GaussianMap
+
+
+class MapSnapshot:
+    """The second of two buffers: mapping writes the map, tracking reads this copy of it.
+
+    The copy is renewed by the tracking thread itself, between two keyframes, when mapping is at
+    rest. So neither thread ever waits for the other's buffer, and the addresses never change, as
+    captured CUDA graphs want.
+    """
+
+    def __init__(self, gaussian_map: GaussianMap) -> None:
+        self.parameters = torch.zeros_like(gaussian_map.parameters)
+        self.count = 0
+        # How often the copy was renewed; it only ever increases.
+        self.version = 0
+
+    @property
+    def live(self) -> torch.Tensor:
+        """Parameters of the spheres, (8 + D, count), a view."""
+        return self.parameters[:, : self.count]
+
+    def renew(self, gaussian_map: GaussianMap) -> None:
+        """Copy the map, which nothing may change meanwhile."""
+        self.load(gaussian_map.live, self.version + 1)
+
+    def load(self, live: torch.Tensor, version: int) -> None:
+        """Take over the spheres ``live`` (8 + D, count) as version ``version``."""
+        self.count = live.shape[1]
+        self.live.copy_(live)
+        self.version = version
