@@ -60,7 +60,18 @@ def test_a_real_sequence_is_the_same_read_ahead(data_root: Path) -> None:
     dataset = open_dataset(
         "tum/fr1_xyz", data_root / "tum_fr1_xyz", resolution=(160, 120), max_frames=6
     )
-    with FrameReader(dataset) as reader:
+    with FrameReader(dataset, Trace()) as reader:
         for index in range(6):
             ahead, _ = reader.read()
             assert np.array_equal(ahead.depth, dataset[index].depth)
+
+
+def test_reading_can_begin_later_and_skip_frames_with_and_without_threads() -> None:
+    for own_threads in (True, False):
+        with FrameReader(Sequence(), Trace(), first=4, own_threads=own_threads) as reader:
+            assert reader.read()[0].index == 4
+            reader.skip()
+            assert reader.read()[0].index == 6
+            reader.skip()
+            with pytest.raises(IndexError):
+                reader.read()
