@@ -13,7 +13,7 @@ from gsslam.errors import (
     TrackingError,
 )
 from gsslam.frame import Frame
-from gsslam.raster import Rendering, Spheres, rasterize
+from gsslam.raster.interface import Rendering, Spheres, rasterize
 from gsslam.results import RenderedView, TrackingResult
 from gsslam.slam import Slam
 from gsslam.trajectory import Trajectory

@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gsslam import _native
 from gsslam.camera import Camera
 from gsslam.config import MappingConfig
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
-from gsslam.native import Kernels
+from gsslam.native import Plan, native_structure
 from gsslam.normal_equations import NormalEquations, ResidualWeights
 from gsslam.pyramid import ImageLevel
 
@@ -52,21 +51,24 @@ class FusedMapping:
         device: torch.device | str,
     ) -> None:
         """``sphere_rates`` has one for each of the 8 rows; ``adam`` is beta1, beta2, epsilon."""
-        self._kernels = Kernels.on(device)
-        self._camera = camera
-        weights = _native.LossWeights(
-            config.ssim_weight, config.depth_weight, config.silhouette_weight, 0.5
+        weights = native_structure(
+            "LossWeights",
+            ssim=config.ssim_weight,
+            depth=config.depth_weight,
+            silhouette=config.silhouette_weight,
+            silhouette_threshold=0.5,
         )
-        self._plan = _native.CudaMapping(  # type: ignore[attr-defined]
-            camera.width,
-            camera.height,
-            _intrinsics(camera),
-            low_pass,
-            weights,
-            list(adam),
-            [config.pose_rate, config.exposure_rate],
-            sphere_rates,
-            self._kernels.device.index,
+        self._plan = Plan(
+            "Mapping",
+            device,
+            width=camera.width,
+            height=camera.height,
+            intrinsics=_intrinsics(camera),
+            low_pass=low_pass,
+            weights=weights,
+            adam=adam,
+            keyframe_rates=[config.pose_rate, config.exposure_rate],
+            sphere_rates=sphere_rates,
         )
 
     def run(
@@ -76,9 +78,7 @@ class FusedMapping:
 
         A task names one of ``keyframes`` and says whether its pose and exposure are stepped too.
         """
-        shape = (self._camera.height, self._camera.width)
-        address = self._kernels.address
-        adam, map_shape = gaussian_map.adam, tuple(gaussian_map.parameters.shape)
+        adam = gaussian_map.adam
         states = [
             (
                 _rows(k.T_camera_world),
@@ -87,21 +87,20 @@ class FusedMapping:
                 k.moment1.tolist(),
                 k.moment2.tolist(),
                 k.steps,
-                address(k.rgb, "keyframe.rgb", (3, *shape), torch.uint8),
-                address(k.depth, "keyframe.depth", shape),
+                k.rgb,
+                k.depth,
             )
             for k in keyframes
         ]
-        stepped, losses = self._plan.run(
-            address(gaussian_map.parameters, "parameters", map_shape),
-            address(adam.first_moment, "first_moment", map_shape),
-            address(adam.second_moment, "second_moment", map_shape),
-            address(adam.steps, "steps", map_shape[1:], torch.int32),
-            map_shape[1],
-            gaussian_map.count,
-            states,
-            tasks,
-            *self._kernels.stream(),
+        stepped, losses = self._plan.call(
+            "run",
+            parameters=gaussian_map.parameters,
+            first_moment=adam.first_moment,
+            second_moment=adam.second_moment,
+            steps=adam.steps,
+            count=gaussian_map.count,
+            keyframes=states,
+            tasks=tasks,
         )
         for keyframe, state in zip(keyframes, stepped, strict=True):
             keyframe.T_camera_world = _matrix(state[0])
@@ -146,15 +145,15 @@ class FusedTracker:
         A ``list_margin`` of 0 makes the lists anew in every iteration, so that the order of the
         spheres is exact at every pose.
         """
-        self._kernels = Kernels.on(device)
         self._low_pass = low_pass
-        self._plan = _native.CudaTracker(  # type: ignore[attr-defined]
-            weights.to_native(),
-            exposure_prior,
-            convergence_step,
-            list(damping),
-            list_margin,
-            self._kernels.device.index,
+        self._plan = Plan(
+            "Tracker",
+            device,
+            weights=weights.to_native(),
+            exposure_prior=exposure_prior,
+            convergence_step=convergence_step,
+            damping=damping,
+            list_margin=list_margin,
         )
 
     def estimate(
@@ -167,32 +166,26 @@ class FusedTracker:
         bias: float,
     ) -> FusedEstimate:
         """Refine the best guess on every level, coarsest first, with its most iterations."""
-        address = self._kernels.address
-        images = []
-        for level, iterations in levels:
-            camera = level.camera
-            shape = (camera.height, camera.width)
-            images.append(
-                (
-                    camera.width,
-                    camera.height,
-                    _intrinsics(camera),
-                    address(level.rgb, "rgb", (3, *shape)),
-                    address(level.depth, "depth", shape),
-                    iterations,
-                )
+        images = [
+            (
+                level.camera.width,
+                level.camera.height,
+                _intrinsics(level.camera),
+                level.rgb,
+                level.depth,
+                iterations,
             )
-        rows, capacity = parameters.shape
-        result = self._plan.estimate(
-            self._low_pass,
-            address(parameters, "parameters", (rows, capacity)),
-            capacity,
-            count,
-            images,
-            [_rows(guess) for guess in guesses],
-            gain,
-            bias,
-            *self._kernels.stream(),
+            for level, iterations in levels
+        ]
+        result = self._plan.call(
+            "estimate",
+            low_pass=self._low_pass,
+            parameters=parameters,
+            count=count,
+            levels=images,
+            guesses=[_rows(guess) for guess in guesses],
+            gain=gain,
+            bias=bias,
         )
         return FusedEstimate(
             _matrix(result.T_camera_world),

@@ -7,7 +7,7 @@ similarity" (2004), equation 13.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import torch
@@ -15,13 +15,11 @@ from torch.nn.functional import conv2d
 
 from gsslam import _native
 from gsslam.errors import NativeError
-from gsslam.native import Kernels
+from gsslam.native import Plan, native_structure
 
 WINDOW = 11  # pixels on a side of SSIM's window
 WINDOW_SIGMA = 1.5  # pixels
 C1, C2 = 0.01**2, 0.03**2
-# Planes of a rendered image that the loss reads: red, green, blue, weight x depth, silhouette.
-PLANES = 5
 
 
 @dataclass(frozen=True)
@@ -121,11 +119,8 @@ class ImageLoss:
     """
 
     def __init__(self, weights: LossWeights, device: torch.device | str = "cpu") -> None:
-        self._kernels = Kernels.on(device)
-        self._plan = self._kernels.make("ImageLoss")
-        self._weights = _native.LossWeights(
-            weights.ssim, weights.depth, weights.silhouette, weights.silhouette_threshold
-        )
+        self._plan = Plan("ImageLoss", device)
+        self._weights = native_structure("LossWeights", **asdict(weights))
 
     def evaluate(
         self,
@@ -151,24 +146,15 @@ class ImageLoss:
 
         Raises NativeError for a tensor of another type, shape or device.
         """
-        if rendered.ndim != 3 or rendered.shape[0] < PLANES or rendered.numel() == 0:
-            raise NativeError(
-                f"rendered must have {PLANES} or more planes (P, H, W) that are not empty; "
-                f"got {tuple(rendered.shape)}"
-            )
-        planes, height, width = rendered.shape
-        address = self._kernels.address
-        value: _native.LossValue = self._plan.evaluate(
-            address(rendered, "rendered", (planes, height, width)),
-            address(colour, "colour", (3, height, width)),
-            address(depth, "depth", (height, width)),
-            width,
-            height,
-            gain,
-            bias,
-            self._weights,
-            address(gradient, "gradient", (planes, height, width)),
-            address(error, "error", (height, width)),
-            *self._kernels.stream(),
+        value: _native.LossValue = self._plan.call(
+            "evaluate",
+            rendered=rendered,
+            colour=colour,
+            depth=depth,
+            gain=gain,
+            bias=bias,
+            weights=self._weights,
+            gradient=gradient,
+            error=error,
         )
         return value

@@ -13,6 +13,7 @@ from gsslam.callers_thread import CallersThread
 from gsslam.errors import TrackingError
 from gsslam.keyframes import Keyframe
 from gsslam.mapping import Mapper
+from gsslam.recorder import recorder
 from gsslam.trace import Trace
 
 
@@ -48,14 +49,17 @@ class MappingThread:
         """Whether a result can be taken without waiting."""
         return self._future is not None and self._future.done()
 
-    def submit(self, keyframe: Keyframe) -> None:
-        """Begin to integrate ``keyframe``; the result of the one before must have been taken."""
+    def submit(self, keyframe: Keyframe, map_version: int) -> None:
+        """Begin to integrate ``keyframe``, of which version ``map_version`` of the map will come.
+
+        The result of the keyframe before must have been taken.
+        """
         if self._future is not None:
             raise TrackingError("the keyframe before is still being mapped")
         if self._device.type == "cuda":
             # The keyframe's images were put there on the stream of this thread.
             torch.cuda.current_stream(self._device).synchronize()
-        self._future = self._executor.submit(self._integrate, keyframe)
+        self._future = self._executor.submit(self._integrate, keyframe, map_version)
 
     def wait(self) -> None:
         """Return when mapping is at rest, however that went."""
@@ -85,8 +89,9 @@ class MappingThread:
         """Return when the thread has ended; nothing can be submitted after that."""
         self._executor.shutdown()
 
-    def _integrate(self, keyframe: Keyframe) -> float:
+    def _integrate(self, keyframe: Keyframe, map_version: int) -> float:
         started = time.perf_counter()
+        recorder.set_context(step=keyframe.index, map_version=map_version)
         with self._trace.span("mapping", keyframe.index), self._on_stream():
             self._mapper.integrate(keyframe)
         return 1000 * (time.perf_counter() - started)

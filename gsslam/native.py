@@ -1,15 +1,23 @@
-"""The door to the native module: every tensor is checked here before its address is passed on."""
+"""The door to the native module: every call goes through the table of operations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 
 from gsslam import _native
+from gsslam.arguments import native_name
 from gsslam.errors import NativeError
+from gsslam.operations import PLANS, STRUCTURES, Operation
+from gsslam.recorder import recorder
+from gsslam.scope import Scope, described_all
+
+# Whether values of tensors are read to find those that are not finite: slow, for finding faults.
+CHECKS_FINITE = os.environ.get("GSSLAM_CHECK_FINITE", "") not in ("", "0")
 
 
 @cache
@@ -21,59 +29,84 @@ def cuda_problem(index: int) -> str:
     return problem
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """The native kernels of one device."""
+def native_device(device: torch.device | str) -> torch.device:
+    """Return the device with its index; raises NativeError where there are no kernels for it."""
+    device = torch.device(device)
+    if device.type == "cpu":
+        return torch.device("cpu")
+    if device.type != "cuda":
+        raise NativeError(f"there are no kernels for device {device}; use cpu or cuda")
+    problem = cuda_problem(device.index or 0)
+    if problem:
+        raise NativeError(f"device {device} cannot be used: {problem}")
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.device("cuda", index)
 
-    device: torch.device
 
-    @staticmethod
-    def on(device: torch.device | str) -> Kernels:
-        """Choose the kernels of ``device``; raises NativeError where it has none."""
-        device = torch.device(device)
-        if device.type == "cpu":
-            return Kernels(device)
-        if device.type != "cuda":
-            raise NativeError(f"there are no kernels for device {device}; use cpu or cuda")
-        problem = cuda_problem(device.index or 0)
-        if problem:
-            raise NativeError(f"device {device} cannot be used: {problem}")
-        index = torch.cuda.current_device() if device.index is None else device.index
-        return Kernels(torch.device("cuda", index))
+def native_structure(kind: str, **values: Any) -> Any:
+    """Make a plain native value of the table, such as a View; raises NativeError."""
+    scope = Scope(kind, torch.device("cpu"), {}, {}, CHECKS_FINITE)
+    return getattr(_native, kind)(*_structure(kind).check(values, scope))
 
-    def make(self, name: str, *arguments: float) -> Any:
-        """Make a native plan, by its name without the device."""
-        if self.device.type == "cpu":
-            return getattr(_native, f"Cpu{name}")(*arguments)
-        return getattr(_native, f"Cuda{name}")(*arguments, self.device.index)
 
-    def stream(self) -> tuple[int, ...]:
-        """Return the last argument of every CUDA call, torch's current stream; none on the CPU."""
+@cache
+def _structure(kind: str) -> Operation:
+    return Operation(kind, STRUCTURES[kind])
+
+
+class Plan:
+    """A native object with buffers of its own, whose operations are called by the table.
+
+    Arguments are passed by their names in the table; NativeError names what is wrong with one.
+    """
+
+    def __init__(self, kind: str, device: torch.device | str, **values: Any) -> None:
+        """Make the plan ``kind`` of the table for a device."""
+        self.device = native_device(device)
+        # Sizes that are known before a call and that its tensors must have; those given here hold
+        # for every call.
+        self.sizes: dict[str, int] = {}
+        self._kind = kind
+        self._device_name = str(self.device)
+        table = PLANS[kind]
+        if self.device.type not in table.devices:
+            raise NativeError(f"{kind} has no kernels for device {self.device}")
+        native = getattr(_native, native_name(kind, self.device))
+        index = () if self.device.type == "cpu" else (self.device.index,)
+        make = Operation("make", table.make)
+        self.native = self._call(make, native, values, self.sizes, index)
+        self._operations: dict[str, tuple[Operation, Callable[..., Any]]] = {
+            operation.name: (operation, getattr(self.native, operation.name))
+            for operation in table.operations
+            if self.device.type in operation.devices
+        }
+
+    def call(self, operation_name: str, /, **values: Any) -> Any:
+        """Call an operation; on a GPU it is queued on torch's current stream."""
+        operation, method = self._operations[operation_name]
+        return self._call(operation, method, values, self.sizes.copy(), self._stream())
+
+    def _stream(self) -> tuple[int, ...]:
         if self.device.type == "cpu":
             return ()
         return (torch.cuda.current_stream(self.device).cuda_stream,)
 
-    def address(
+    def _call(
         self,
-        tensor: torch.Tensor,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: torch.dtype = torch.float32,
-    ) -> int:
-        """Return the address of a contiguous tensor of this device, of exactly this shape and type.
-
-        Raises NativeError naming the argument, what was expected and what came.
-        """
-        if not isinstance(tensor, torch.Tensor):
-            raise NativeError(f"{name} must be a torch tensor, not {type(tensor).__name__}")
-        where = "the CPU" if self.device.type == "cpu" else str(self.device)
-        expected = f"{dtype}, shape {tuple(shape)}, contiguous, on {where}"
-        if tensor.dtype != dtype or tuple(tensor.shape) != tuple(shape):
-            raise NativeError(
-                f"{name} must be {expected}; got {tensor.dtype}, {tuple(tensor.shape)}"
-            )
-        if tensor.device != self.device or not tensor.is_contiguous():
-            raise NativeError(
-                f"{name} must be {expected}; got strides {tensor.stride()} on {tensor.device}"
-            )
-        return tensor.data_ptr()
+        operation: Operation,
+        method: Callable[..., Any],
+        values: dict[str, Any],
+        sizes: dict[str, int],
+        last: tuple[int, ...],
+    ) -> Any:
+        title = f"{self._kind}.{operation.name}"
+        entry = recorder.begin(title, self._device_name, last[0] if last else None)
+        scope = Scope(title, self.device, sizes, entry.arguments, CHECKS_FINITE)
+        try:
+            result = method(*operation.check(values, scope), *last)
+        except BaseException as error:
+            entry.arguments = described_all(values)
+            entry.finish(error)
+            raise
+        entry.finish()
+        return result

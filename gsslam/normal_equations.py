@@ -7,7 +7,7 @@ observed = gain * rendered + bias.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.autograd import forward_ad
 
 from gsslam import _native
 from gsslam.camera import Camera
-from gsslam.native import Kernels
+from gsslam.native import Plan, native_structure
 from gsslam.raster.constants import PLANE_DEPTH, PLANE_SILHOUETTE
 from gsslam.raster.plan import RasterPlan
 from gsslam.raster.reference import rasterize_reference
@@ -43,13 +43,8 @@ class ResidualWeights:
 
     def to_native(self) -> _native.TrackingWeights:
         """Return them as the kernels read them."""
-        return _native.TrackingWeights(
-            self.huber_colour,
-            self.depth_weight,
-            self.depth_sigma_base,
-            self.depth_sigma_quadratic,
-            self.silhouette_threshold,
-        )
+        weights: _native.TrackingWeights = native_structure("TrackingWeights", **asdict(self))
+        return weights
 
 
 @dataclass(frozen=True)
@@ -91,8 +86,7 @@ class NormalEquationSolver:
     """Forms the normal equations of what a RasterPlan has projected, without allocating."""
 
     def __init__(self, weights: ResidualWeights, device: torch.device | str = "cpu") -> None:
-        self._kernels = Kernels.on(device)
-        self._native = self._kernels.make("Tracking")
+        self._plan = Plan("Tracking", device)
         self._weights = weights.to_native()
 
     def form(
@@ -100,14 +94,15 @@ class NormalEquationSolver:
     ) -> NormalEquations:
         """Compare with colours ``rgb`` (3, H, W), 0 to 1, and ``depth`` (H, W) in metres."""
         _, height, width = plan.image_shape
-        sums = self._native.normal_equations(
-            plan.native,
-            self._kernels.address(rgb, "rgb", (3, height, width)),
-            self._kernels.address(depth, "depth", (height, width)),
-            gain,
-            bias,
-            self._weights,
-            *self._kernels.stream(),
+        self._plan.sizes["height"], self._plan.sizes["width"] = height, width
+        sums = self._plan.call(
+            "normal_equations",
+            plan=plan.native,
+            rgb=rgb,
+            depth=depth,
+            gain=gain,
+            bias=bias,
+            weights=self._weights,
         )
         return NormalEquations.from_sums(np.asarray(sums))
 

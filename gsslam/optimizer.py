@@ -12,13 +12,10 @@ from typing import NamedTuple
 
 import torch
 
-from gsslam.errors import NativeError
-from gsslam.native import Kernels
+from gsslam.native import Plan
 
 # A gradient entry of at least this size has no square in float32; its sphere is skipped.
 MAX_GRADIENT = 1.8e19
-# The native tables of bias corrections are made for betas up to this.
-MAX_BETA = 0.9999
 
 
 class AdamCounts(NamedTuple):
@@ -103,12 +100,7 @@ class SphereAdam:
         device: torch.device | str = "cpu",
     ) -> None:
         """Raise NativeError unless the betas are in [0, 0.9999] and epsilon is positive."""
-        if not all(0 <= beta <= MAX_BETA for beta in betas):
-            raise NativeError(f"Adam betas must be between 0 and {MAX_BETA}; got {betas}")
-        if not epsilon > 0:
-            raise NativeError(f"Adam epsilon must be positive; got {epsilon}")
-        self._kernels = Kernels.on(device)
-        self._plan = self._kernels.make("Adam", betas[0], betas[1], epsilon)
+        self._plan = Plan("Adam", device, beta1=betas[0], beta2=betas[1], epsilon=epsilon)
 
     def step(
         self,
@@ -123,23 +115,14 @@ class SphereAdam:
         Shapes as in ``adam_reference``; all float32, contiguous, on the device. Raises NativeError
         otherwise.
         """
-        if parameters.ndim != 2 or not 0 <= count <= parameters.shape[1]:
-            raise NativeError(
-                f"parameters must be (rows, capacity) with at least count = {count} columns; "
-                f"got {tuple(parameters.shape)}"
-            )
-        rows, capacity = parameters.shape
-        address = self._kernels.address
-        stepped, skipped = self._plan.step(
-            address(parameters, "parameters", (rows, capacity)),
-            address(gradient, "gradient", (rows, capacity)),
-            address(state.first_moment, "first_moment", (rows, capacity)),
-            address(state.second_moment, "second_moment", (rows, capacity)),
-            address(state.steps, "steps", (capacity,), torch.int32),
-            address(learning_rates, "learning_rates", (rows,)),
-            rows,
-            capacity,
-            count,
-            *self._kernels.stream(),
+        stepped, skipped = self._plan.call(
+            "step",
+            parameters=parameters,
+            gradient=gradient,
+            first_moment=state.first_moment,
+            second_moment=state.second_moment,
+            steps=state.steps,
+            learning_rates=learning_rates,
+            count=count,
         )
         return AdamCounts(stepped, skipped)

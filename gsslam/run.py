@@ -16,6 +16,7 @@ from gsslam.errors import CheckpointError, ConfigError, DatasetError, OutputErro
 from gsslam.export.ply import write_ply
 from gsslam.interrupt import interruptible
 from gsslam.presets import config_hash
+from gsslam.recorder import recorder
 from gsslam.report import OnProgress, TrackedSequence, report
 from gsslam.results import Metric
 from gsslam.run_folder import RunFolder, claimed_folder
@@ -125,6 +126,7 @@ class _Run:
     def execute(self, checkpoint: Checkpoint | None = None) -> RunResult:
         """Track, save what evaluation needs, and evaluate."""
         folder, trace = self.folder, Trace(enabled=self.options.trace)
+        recorder.clear()
         with interruptible() as interrupt, self._make_slam(trace) as slam:
             loop = TrackingLoop(
                 *(self.dataset, slam, self.config, self.options.loop),
@@ -138,6 +140,7 @@ class _Run:
             about = self._about(loop)
             _write_raw_results(folder, slam, loop.tracked, about)
             if loop.failure is not None:
+                recorder.write(folder.flight)
                 raise loop.failure
             if not loop.interrupted:
                 folder.checkpoint.unlink(missing_ok=True)

@@ -97,6 +97,11 @@ class RunFolder:
         return self.path / "trace.json"
 
     @property
+    def flight(self) -> Path:
+        """The last native operations of a run that failed, one JSON object a line."""
+        return self.path / "flight.jsonl"
+
+    @property
     def trajectory_plot(self) -> Path:
         """The trajectory against ground truth."""
         return self.path / "plots" / "trajectory.png"

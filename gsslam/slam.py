@@ -21,6 +21,7 @@ from gsslam.localization import Localizer
 from gsslam.mapping import Mapper
 from gsslam.mapping_thread import MappingThread
 from gsslam.pyramid import ImageLevel, build_pyramid
+from gsslam.recorder import recorder
 from gsslam.rendering import render_view
 from gsslam.results import RenderedView, TrackingResult
 from gsslam.slam_state import SlamState, of_prefix, with_prefix
@@ -57,9 +58,7 @@ class Slam:
         mapping and takes what it has done so far; the result depends on the computer's speed then.
         """
         self._device = torch.device(resolve_device(device))
-        self._config = config
-        self._camera = camera
-        self._realtime = realtime
+        self._config, self._camera, self._realtime = config, camera, realtime
         self._trace = trace or Trace()
         self._localizer = Localizer(config.tracking, config.map.low_pass, self._device)
         self._mapper = Mapper(config, camera, self._device)
@@ -107,6 +106,7 @@ class Slam:
             raise TrackingError(f"frame {frame.index} comes from another camera than the first")
         self._waiting_ms = self._mapping_ms = 0.0
         self._take_mapping_if_due()
+        recorder.set_context(step=frame.index, map_version=self._snapshot.version)
         start = time.perf_counter()
         with self._trace.span("tracking", frame.index):
             pyramid = build_pyramid(frame, self._config.tracking.levels, self._device)
@@ -260,7 +260,8 @@ class Slam:
         refined = self._config.mapping.exposure_rate > 0
         exposure = self._exposure if refined else (1.0, 0.0)
         images = keyframe_images(frame, self._device)
-        self._mapping.submit(Keyframe(frame.index, T_camera_world, *exposure, *images))
+        keyframe = Keyframe(frame.index, T_camera_world, *exposure, *images)
+        self._mapping.submit(keyframe, map_version=self._snapshot.version + 1)
         self._keyframe_at = len(self._frames)
         self._frames.add_keyframe(T_camera_world)
         self._localizer.add_keyframe(level.rgb)

@@ -20,6 +20,7 @@ from gsslam.errors import BadFrameError
 from gsslam.geometry import inverse
 from gsslam.keyframes import Keyframe
 from gsslam.mapping import Mapper
+from gsslam.recorder import read_flight
 from gsslam.run import RunOptions, run_dataset
 from gsslam.run_folder import RunFolder
 from gsslam.source import Source
@@ -183,6 +184,14 @@ def test_a_mapping_thread_that_raises_stops_the_run_and_nothing_is_lost(
     third = [record.index for record in records if record.keyframe][2]
     # The failure comes to light where the result would have been seen.
     assert third < len(records) <= third + CONFIG.mapping.publish_after + 1
+    # The last operations of both threads are there, with what they worked on.
+    flight = read_flight(folder.flight)
+    mapping = [entry for entry in flight if entry["step"] == third and entry["map_version"] == 3]
+    assert {entry["operation"] for entry in mapping} >= {"Rasterizer.backward", "Adam.step"}
+    assert any(entry["step"] == third - 1 for entry in flight)
+    assert {entry["thread"] for entry in flight} == (
+        {"MainThread", "gsslam-mapping_0"} if threads == 2 else {"MainThread"}
+    )
     # What is saved is the map as tracking last saw it.
     assert folder.read_metrics()["spheres"] == records[-1].spheres > 0
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from gsslam import _native
 from gsslam.camera import Camera
 from gsslam.errors import NativeError
-from gsslam.native import Kernels
+from gsslam.native import Plan, native_structure
 from gsslam.raster import constants as c
 
 
@@ -20,10 +20,17 @@ def native_view(
 ) -> _native.View:
     """Return the native description of a camera at a pose."""
     T = np.asarray(T_camera_world, dtype=np.float64)
-    if T.shape != (4, 4) or not np.isfinite(T).all():
-        raise NativeError("T_camera_world must be a finite (4, 4) matrix")
-    intrinsics = [camera.fx, camera.fy, camera.cx, camera.cy]
-    return _native.View(camera.width, camera.height, intrinsics, low_pass, T[:3].ravel().tolist())
+    if T.shape != (4, 4):
+        raise NativeError(f"T_camera_world must be a (4, 4) matrix; got {T.shape}")
+    view: _native.View = native_structure(
+        "View",
+        width=camera.width,
+        height=camera.height,
+        intrinsics=[camera.fx, camera.fy, camera.cx, camera.cy],
+        low_pass=low_pass,
+        T_camera_world=T[:3].ravel().tolist(),
+    )
+    return view
 
 
 class RasterPlan:
@@ -33,18 +40,15 @@ class RasterPlan:
     """
 
     def __init__(self, num_features: int = 0, device: torch.device | str = "cpu") -> None:
-        if not 0 <= num_features <= c.MAX_FEATURES:
-            raise NativeError(f"num_features {num_features} must be from 0 to {c.MAX_FEATURES}")
-        self._num_features = num_features
-        self._kernels = Kernels.on(device)
-        self._native = self._kernels.make("Rasterizer", num_features)
-        self._camera: Camera | None = None
+        self._plan = Plan("Rasterizer", device, num_features=num_features)
+        self._plan.sizes["rows"] = c.ROW_FEATURE + num_features
+        self._plan.sizes["planes"] = c.PLANE_FEATURE + num_features
         self._spheres: tuple[torch.Tensor, int] | None = None
 
     @property
     def native(self) -> Any:
         """The native object, for other operations on what was projected."""
-        return self._native
+        return self._plan.native
 
     def project(
         self,
@@ -61,24 +65,18 @@ class RasterPlan:
         Returns how many are visible. With ``wait`` false a GPU's work is only queued and -1 comes
         back; should the spheres need more room than those before, nothing is drawn.
         """
-        capacity = parameters.shape[-1]
-        if not 0 <= count <= capacity:
-            raise NativeError(f"count {count} must be from 0 to the capacity {capacity}")
-        shape = (c.ROW_FEATURE + self._num_features, capacity)
-        data = self._kernels.address(parameters, "parameters", shape)
         view = native_view(camera, T_camera_world, low_pass)
-        self._camera, self._spheres = camera, (parameters, count)
-        arguments = (data, capacity, count, view, *self._kernels.stream())
-        if not wait and self._kernels.device.type == "cuda":
-            self._native.queue_project(*arguments)
-            return -1
-        visible: int = self._native.project(*arguments)
-        return visible
+        queues = not wait and self._plan.device.type == "cuda"
+        name = "queue_project" if queues else "project"
+        visible = self._plan.call(name, parameters=parameters, count=count, view=view)
+        self._plan.sizes["height"], self._plan.sizes["width"] = camera.height, camera.width
+        self._spheres = parameters, count
+        return -1 if queues else int(visible)
 
     def forward(self, image: torch.Tensor) -> None:
         """Write the (5 + D, H, W) planes of what was projected into ``image``."""
-        address = self._kernels.address(image, "image", self.image_shape)
-        self._native.forward(address, *self._kernels.stream())
+        self._require_projection()
+        self._plan.call("forward", image=image)
 
     def backward(
         self,
@@ -93,24 +91,18 @@ class RasterPlan:
         ``image`` is what forward wrote. With ``error`` (H, W) the spheres' statistics are added to
         ``statistics`` (4, capacity). Returns (3, 4): the gradient of the pose's upper rows.
         """
-        shape = self.image_shape
         if self._spheres is None or (error is None) != (statistics is None):
             raise NativeError("backward needs project before it, and error and statistics together")
         parameters, count = self._spheres
-        address = self._kernels.address
-        capacity = parameters.shape[1]
-        grad_pose = self._native.backward(
-            parameters.data_ptr(),
-            capacity,
-            count,
-            address(image, "image", shape),
-            address(grad_image, "grad_image", shape),
-            0 if error is None else address(error, "error", shape[1:]),
-            address(grad_parameters, "grad_parameters", tuple(parameters.shape)),
-            0
-            if statistics is None
-            else address(statistics, "statistics", (c.STATISTICS, capacity)),
-            *self._kernels.stream(),
+        grad_pose = self._plan.call(
+            "backward",
+            parameters=parameters,
+            count=count,
+            image=image,
+            grad_image=grad_image,
+            error=error,
+            grad_parameters=grad_parameters,
+            statistics=statistics,
         )
         return np.asarray(grad_pose).reshape(3, 4)
 
@@ -121,7 +113,10 @@ class RasterPlan:
     @property
     def image_shape(self) -> tuple[int, int, int]:
         """Shape (5 + D, H, W) of the images of what was projected."""
-        if self._camera is None:
+        self._require_projection()
+        sizes = self._plan.sizes
+        return sizes["planes"], sizes["height"], sizes["width"]
+
+    def _require_projection(self) -> None:
+        if "height" not in self._plan.sizes:
             raise NativeError("project must be called first")
-        planes = c.PLANE_FEATURE + self._num_features
-        return planes, self._camera.height, self._camera.width
