@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from tyro.conf import arg
 
 from gsslam.cli.console import ProgressReport, print_result
+from gsslam.cli.status import INTERRUPTED, SUCCESS
 from gsslam.config import SlamConfig
 from gsslam.device import resolve_device
 from gsslam.presets import load_preset, preset_for
@@ -57,8 +58,8 @@ class Run:
     # Every value of the configuration, over the preset.
     config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
 
-    def execute(self) -> bool:
-        """Run, print progress and the table of results; return whether Ctrl-C ended it early."""
+    def execute(self) -> int:
+        """Run, print progress and the table of results; return the exit status."""
         source = Source(
             dataset=self.dataset,
             path=self.path,
@@ -84,7 +85,7 @@ class Run:
         if self.out is None:
             point_latest_to(out)
         print_result(result)
-        return result.interrupted
+        return INTERRUPTED if result.interrupted else SUCCESS
 
 
 def run_defaults(arguments: list[str]) -> Run:
