@@ -90,7 +90,6 @@ def facts_table(facts: Sequence[Fact]) -> Table:
 def _examine_dataset(name: str, path: Path | None) -> int:
     from gsslam.diagnosis.dataset import diagnose
 
-    print_line(f"Looking at {name} ...")
     findings = diagnose(name, path)
     output().print(findings_table(findings)) if findings else print_line("Nothing is wrong.")
     return PROBLEM if any(finding.is_problem for finding in findings) else SUCCESS

@@ -20,7 +20,7 @@ from gsslam.errors import DatasetError
 from gsslam.frame import Frame
 
 # Frames between two whose corners are compared: the widest over which most are found again.
-_GAPS = (6, 4, 2, 1)
+_GAPS = (6, 4, 3, 2, 1)
 _ENOUGH_SHARE = 0.5
 # Datasets whose images are ordered and paired by their files' names.
 _BY_POSITION = "folder/"
@@ -96,7 +96,7 @@ def wide_tracks(runs: Sequence[Sequence[Frame]]) -> list[Tracks]:
     """Follow corners of a few frames of each run as far as most of them are found again."""
     found = []
     for run in runs:
-        for start in (0, len(run) // 3):
+        for start in range(0, max(len(run) - 1, 1), _GAPS[0]):
             gaps = [gap for gap in _GAPS if start + gap < len(run)]
             for gap in gaps:
                 tracks = follow(run[start], run[start + gap])

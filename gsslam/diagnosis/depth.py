@@ -21,7 +21,7 @@ _FACTORS = (5.0, 1000.0, 1 / 5, 1 / 1000)
 # Neighbouring depths that differ by more than this share belong to two surfaces.
 _EDGE_STEP = 0.08
 # Shifts of depth against colour that are tried, and those that are too large (image widths).
-_WIDEST_SHIFT, _LARGEST_SHIFT = 0.06, 0.012
+_WIDEST_SHIFT, _LARGEST_SHIFT = 0.06, 0.018
 # A peak must stand out by so much over the mean of all shifts, and over no shift.
 _PEAK, _BETTER = 1.25, 1.1
 # Fewer edge pixels in all frames say nothing.

@@ -8,7 +8,8 @@ explains it is named.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ _EXPLAINED = 0.5
 _PRECISE_TOLERANCE, _ALL_BUT_REMOVED = 0.0015, 0.25
 # Depths are hardly ever off by less; a focal length is.
 _LEAST_SCALE = 1.7
+# Without a cause, so much of the motion must be unexplained.
+_UNEXPLAINED = 0.5
 # Corners and motion (image widths) without which nothing can be said.
 _LEAST_CORNERS, _LEAST_MOTION = 60, 0.006
 # A point behind the camera, or far outside, is this far off (image widths).
@@ -44,11 +47,13 @@ class Matches:
     # (N, 4, 4) poses of the two frames, camera points to world points.
     T_world_first: Array
     T_world_second: Array
+    # (N,) counts the pairs of frames.
+    pair: NDArray[np.int64]
 
     @staticmethod
     def of(tracks: Sequence[Tracks]) -> Matches:
         """Collect the corners that have a depth, of pairs whose poses are known."""
-        parts = []
+        parts: list[tuple[NDArray[Any], ...]] = []
         for pair in tracks:
             first, second = pair.first.T_world_camera, pair.second.T_world_camera
             if first is None or second is None:
@@ -57,12 +62,17 @@ class Matches:
             depth = pair.first.depth[row, column].astype(np.float64)
             seen = np.isfinite(depth) & (depth > 0)
             poses = (np.broadcast_to(T, (seen.sum(), 4, 4)) for T in (first, second))
-            parts.append((pair.from_pixels[seen], pair.to_pixels[seen], depth[seen], *poses))
+            pixels = pair.from_pixels[seen], pair.to_pixels[seen]
+            parts.append((*pixels, depth[seen], *poses, np.full(seen.sum(), len(parts))))
         if not parts:
-            return Matches(
-                *(np.empty(shape) for shape in ((0, 2), (0, 2), 0, (0, 4, 4), (0, 4, 4)))
-            )
+            points, poses_of_none = np.empty((0, 2)), np.empty((0, 4, 4))
+            none = np.empty(0)
+            return Matches(points, points, none, poses_of_none, poses_of_none, none.astype(int))
         return Matches(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def of_pairs(self, chosen: NDArray[np.bool_]) -> Matches:
+        """Return the matches where ``chosen`` (N,) is true."""
+        return Matches(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     def motion(self) -> float:
         """Return the median motion in pixels."""
@@ -105,7 +115,7 @@ def check_geometry(
     share = _EXPLAINED if now > tolerance else _ALL_BUT_REMOVED
     if remaining <= min(share * now, tolerance):
         return finding
-    if now <= tolerance:
+    if now <= max(tolerance, _UNEXPLAINED * matches.motion()):
         return None
     return Finding(
         "poses",
@@ -173,7 +183,20 @@ def _wrong_intrinsics(matches: Matches, camera: Camera) -> tuple[float, Finding]
         "use the calibration of the camera that took the images, at the size of these images; "
         "the fitted values are only a hint",
     )
-    return _typical(matches, fitted), finding
+    return _transferred(matches, camera, fitted), finding
+
+
+def _transferred(matches: Matches, camera: Camera, fitted: Camera) -> float:
+    """Return what remains with intrinsics that were fitted to the other half of the pairs.
+
+    Four numbers may explain what is wrong with one pair; only true ones explain the others too.
+    """
+    is_even = matches.pair % 2 == 0
+    halves = [matches.of_pairs(is_even), matches.of_pairs(~is_even)]
+    if min(len(half.depth) for half in halves) < _LEAST_CORNERS:
+        return _typical(matches, fitted)
+    crossed = zip(halves, reversed(halves), strict=True)
+    return max(_typical(a, fit_intrinsics(b, camera)) for a, b in crossed)
 
 
 def fit_intrinsics(matches: Matches, camera: Camera, steps: int = 12) -> Camera:

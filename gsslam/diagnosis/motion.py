@@ -31,7 +31,8 @@ def check_overlap(tracks: Sequence[Tracks]) -> Finding | None:
         f"neighbouring frames show different things: of the corners of a frame only "
         f"{np.median(shares):.0%} are found again in the next one; worst between frames "
         f"{worst.first.index} and {worst.second.index}",
-        "take more frames (a smaller stride, a higher frame rate), or move the camera more slowly",
+        "take more frames (a smaller stride, a higher frame rate) or move the camera more slowly; "
+        "if they were taken one after the other, they are out of order: see to their names",
     )
 
 

@@ -9,8 +9,8 @@ from gsslam.datasets.base import Dataset
 from gsslam.errors import BadFrameError
 from gsslam.frame import Frame
 
-# Neighbours show order and motion; two places show whether what was found holds everywhere.
-RUNS, RUN_LENGTH = 2, 10
+# Neighbours show order and motion; four places show whether what was found holds everywhere.
+RUNS, RUN_LENGTH = 4, 5
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Sample:
 
 
 def sample_places(length: int) -> list[range]:
-    """Return which of ``length`` frames are read: all of a short sequence, else two runs of ten."""
+    """Return which of ``length`` frames are read: all of a short one, else four runs of five."""
     if length <= RUNS * RUN_LENGTH:
         return [range(length)]
     starts = [(2 * run + 1) * length // (2 * RUNS) - RUN_LENGTH // 2 for run in range(RUNS)]

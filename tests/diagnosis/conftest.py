@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gsslam.camera import Camera
-from gsslam.datasets import open_dataset
+from gsslam.datasets import Dataset, open_dataset
 from gsslam.errors import BadFrameError
 from gsslam.frame import Frame
 from gsslam.trajectory import Trajectory
@@ -36,6 +36,25 @@ class Recording:
 
 
 Change = Callable[[list[Frame]], "Sequence[Frame | None]"]
+
+
+class Changed:
+    """A Dataset with a change to each of its frames."""
+
+    ground_truth: Trajectory | None = None
+
+    def __init__(self, dataset: Dataset, change: Change) -> None:
+        self._dataset, self._change = dataset, change
+        self.name = "test/changed"
+        self.camera = self[0].camera
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Frame:
+        (frame,) = self._change([self._dataset[index]])
+        assert frame is not None
+        return frame
 
 
 @pytest.fixture(scope="session")
