@@ -39,16 +39,14 @@ class Pool {
   Pool() { resize(processors_allowed()); }
   ~Pool() { stop(); }
 
-  int size() {
-    std::lock_guard lock(mutex_);
-    return static_cast<int>(workers_.size()) + 1;
-  }
+  int size() const { return size_.load(); }
 
   void resize(int count) {
     std::lock_guard resizing(resize_mutex_);
     stop();
     stopping_ = false;
     for (int i = 1; i < count; ++i) workers_.emplace_back([this] { serve(); });
+    size_ = count;
   }
 
   void run(size_t count, const std::function<void(size_t)>& body) {
@@ -99,7 +97,8 @@ class Pool {
   std::mutex mutex_, resize_mutex_;
   std::condition_variable wake_, left_;
   std::list<Job*> jobs_;
-  std::vector<std::thread> workers_;
+  std::vector<std::thread> workers_;  // guarded by resize_mutex_
+  std::atomic<int> size_{1};          // of the workers and the caller
   bool stopping_ = false;
 };
 

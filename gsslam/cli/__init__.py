@@ -1,4 +1,4 @@
-"""The command line: ``gsslam run``, ``gsslam eval``, ``gsslam datasets``."""
+"""The command line: ``gsslam run``, ``gsslam eval``, ``gsslam datasets``, ``gsslam doctor``."""
 
 from gsslam.cli.main import main
 

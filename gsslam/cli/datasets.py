@@ -9,6 +9,7 @@ from rich.table import Table
 from tyro.conf import Positional, arg, subcommand
 
 from gsslam.cli.console import DownloadReport, output, print_line
+from gsslam.cli.status import SUCCESS
 
 _Name = Annotated[Positional[str], arg(metavar="NAME")]
 
@@ -91,7 +92,7 @@ class Datasets:
 
     action: Annotated[_Action, arg(name="")]
 
-    def execute(self) -> bool:
-        """Carry out the action; it has nothing that Ctrl-C could end early."""
+    def execute(self) -> int:
+        """Carry out the action; return the exit status."""
         self.action.execute()
-        return False
+        return SUCCESS

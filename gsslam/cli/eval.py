@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from gsslam.cli.console import ProgressReport, print_result
+from gsslam.cli.status import INTERRUPTED, SUCCESS
 from gsslam.device import resolve_device
 
 
@@ -32,8 +33,8 @@ class Eval:
     # Where to render.
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
-    def execute(self) -> bool:
-        """Evaluate and print the table; return whether Ctrl-C ended it early."""
+    def execute(self) -> int:
+        """Evaluate and print the table; return the exit status."""
         device = resolve_device(self.device)
         from gsslam.reevaluate import evaluate_run
 
@@ -42,4 +43,4 @@ class Eval:
                 self.run, dataset_path=self.path, device=device, on_progress=progress.update
             )
         print_result(result)
-        return result.interrupted
+        return INTERRUPTED if result.interrupted else SUCCESS

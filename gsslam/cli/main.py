@@ -11,7 +11,9 @@ import tyro
 from tyro.conf import subcommand
 
 import gsslam
+from gsslam.cli import status
 from gsslam.cli.datasets import Datasets
+from gsslam.cli.doctor import Doctor
 from gsslam.cli.eval import Eval
 from gsslam.cli.run import Run, run_defaults
 from gsslam.errors import GsslamError
@@ -26,52 +28,52 @@ Examples:
   gsslam run --dataset tum/fr1_xyz        a real sequence, once it is downloaded
   gsslam datasets list                    which sequences there are
   gsslam eval runs/synthetic/room/latest  the metrics of a run, computed again from its files
+  gsslam doctor                           what is wrong with this computer, a dataset or a run
 
 Help on a command: gsslam run --help. Version: gsslam --version.
 """
 
-# Exit statuses; 1 is what Python gives to an error nobody expected.
-_SUCCESS, _KNOWN_ERROR, _INTERRUPTED = 0, 2, 130
+_Command = Run | Eval | Datasets | Doctor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line ``arguments`` (default: those of this process); return the exit status.
 
-    0 on success; 2, after one line on stderr, for an error that gsslam knows; 130 after Ctrl-C.
+    0 on success; 1 where the doctor found something wrong; 2, after one line on stderr, for an
+    error that gsslam knows; 130 after Ctrl-C.
     Errors that it does not know come through as they are. Raises SystemExit as tyro does: 0 after
     --help, 2 for arguments that cannot be parsed.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments == ["--version"]:
         print(f"gsslam {gsslam.__version__}")
-        return _SUCCESS
+        return status.SUCCESS
     try:
-        interrupted = _parse(arguments or ["--help"]).execute()
+        result = _parse(arguments or ["--help"]).execute()
         sys.stdout.flush()
     except GsslamError as error:
         print(f"gsslam: {' '.join(str(error).split())}", file=sys.stderr)
-        return _KNOWN_ERROR
+        return status.KNOWN_ERROR
     except BrokenPipeError:
         # The reader of a pipe, such as `head`, has seen enough. What Python still holds back must
         # not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _SUCCESS
+        return status.SUCCESS
     except KeyboardInterrupt:
         print("gsslam: interrupted", file=sys.stderr)
-        return _INTERRUPTED
-    return _INTERRUPTED if interrupted else _SUCCESS
+        return status.INTERRUPTED
+    return result
 
 
-def _parse(arguments: list[str]) -> Run | Eval | Datasets:
+def _parse(arguments: list[str]) -> _Command:
     # A union that is put together at run time, since the preset decides the defaults of `run`.
     commands: Any = (
         Annotated[Run, _subcommand(Run, arguments, default=run_defaults(arguments))]
         | Annotated[Eval, _subcommand(Eval, arguments)]
         | Annotated[Datasets, _subcommand(Datasets, arguments)]
+        | Annotated[Doctor, _subcommand(Doctor, arguments)]
     )
-    command: Run | Eval | Datasets = tyro.cli(
-        commands, prog="gsslam", description=_DESCRIPTION, args=arguments
-    )
+    command: _Command = tyro.cli(commands, prog="gsslam", description=_DESCRIPTION, args=arguments)
     return command
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from tyro.conf import arg
 
 from gsslam.cli.console import ProgressReport, print_result
+from gsslam.cli.status import INTERRUPTED, SUCCESS
 from gsslam.config import SlamConfig
 from gsslam.device import resolve_device
 from gsslam.errors import ConfigError
@@ -74,12 +75,12 @@ class Run:
     # Every value of the configuration, over the preset.
     config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
 
-    def execute(self) -> bool:
-        """Run, print progress and the table of results; return whether Ctrl-C ended it early."""
+    def execute(self) -> int:
+        """Run, print progress and the table of results; return the exit status."""
         with ProgressReport() as progress:
             result = self._start(progress) if self.resume is None else self._go_on(progress)
         print_result(result)
-        return result.interrupted
+        return INTERRUPTED if result.interrupted else SUCCESS
 
     def _start(self, progress: ProgressReport) -> RunResult:
         source = Source(

@@ -105,6 +105,16 @@ class ImageSequence:
         times, poses = zip(*posed, strict=True)
         return Trajectory(np.array(times, dtype=np.float64), np.stack(poses))
 
+    @property
+    def files(self) -> list[FrameFiles]:
+        """Where the frames lie."""
+        return self._files
+
+    @property
+    def depth_scale(self) -> float:
+        """Value of a depth image at one metre."""
+        return self._sensor.depth_scale
+
     def __len__(self) -> int:
         return len(self._files)
 
