@@ -55,10 +55,12 @@ class RasterPlan:
         low_pass: float = c.DEFAULT_LOW_PASS,
         *,
         wait: bool = True,
+        list_margin: float = 0.0,
     ) -> int:
         """Project, sort and bin the first ``count`` of (8 + D, capacity) spheres.
 
-        Returns how many are visible. With ``wait`` false a GPU's work is only queued and -1 comes
+        Returns how many are visible. With a ``list_margin`` in pixels, on the CPU only, ``refresh``
+        may follow. With ``wait`` false a GPU's work is only queued and -1 comes
         back; should the spheres need more room than those before, nothing is drawn.
         """
         capacity = parameters.shape[-1]
@@ -68,12 +70,29 @@ class RasterPlan:
         data = self._kernels.address(parameters, "parameters", shape)
         view = native_view(camera, T_camera_world, low_pass)
         self._camera, self._spheres = camera, (parameters, count)
-        arguments = (data, capacity, count, view, *self._kernels.stream())
+        margin = (list_margin,) if list_margin else ()
+        arguments = (data, capacity, count, view, *margin, *self._kernels.stream())
         if not wait and self._kernels.device.type == "cuda":
             self._native.queue_project(*arguments)
             return -1
         visible: int = self._native.project(*arguments)
         return visible
+
+    def refresh(
+        self,
+        camera: Camera,
+        T_camera_world: NDArray[np.float64],
+        low_pass: float = c.DEFAULT_LOW_PASS,
+    ) -> bool:
+        """Project the same spheres, unchanged since, from a pose nearby; their order is kept.
+
+        Returns False, and ``project`` must follow, where the image has moved by more than the
+        ``list_margin`` of ``project``, or where the camera is another one.
+        """
+        if self._spheres is None or camera != self._camera:
+            return False
+        is_fresh: bool = self._native.refresh(native_view(camera, T_camera_world, low_pass))
+        return is_fresh
 
     def forward(self, image: torch.Tensor) -> None:
         """Write the (5 + D, H, W) planes of what was projected into ``image``."""
