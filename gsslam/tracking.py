@@ -183,9 +183,7 @@ class Tracker:
         while iteration < iterations and not converged:
             iteration += 1
             self._project(parameters, count, level, state[0])
-            equations = self._solver.form(
-                self._plan, level.rgb, level.depth, *state[1:], sampling
-            )
+            equations = self._solver.form(self._plan, level.rgb, level.depth, *state[1:], sampling)
             cost = equations.mean_cost()
             if best_equations is None or cost <= best_cost:
                 best, best_equations, best_cost = state, equations, cost

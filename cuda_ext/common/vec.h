@@ -168,13 +168,11 @@ static inline vfloat exp2_of_parts(vfloat f, vfloat shifted) {
 
 inline constexpr float kShifter = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
 
-// 2^x for x <= 0, relative error below 1.2e-7; 0 under 2^-126.
+// 2^x for x <= 0, relative error below 1.2e-7; 2^-126 for all x under -126.
 static inline vfloat exp2_nonpositive(vfloat x) {
-  const vint underflow = x < -126.0f;
   x = max(x, splat(-126.0f));
   const vfloat shifted = x + kShifter;
-  const vfloat result = exp2_of_parts(x - (shifted - kShifter), shifted);
-  return underflow ? vfloat{} : result;
+  return exp2_of_parts(x - (shifted - kShifter), shifted);
 }
 
 // e^x, relative error below 3e-7; x beyond +-87 counts as +-87, NaN stays.
