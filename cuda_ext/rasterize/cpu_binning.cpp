@@ -138,11 +138,10 @@ int64_t CpuRasterizer::project(const SphereMatrix& spheres, const View& view, fl
   const auto project_chunk = GSSLAM_DISPATCH(project_chunk);
   parallel_for(chunks, [&](size_t chunk) {
     const size_t begin = chunk * kProjectChunk, end = std::min(count, begin + kProjectChunk);
-    chunk_counts_[chunk] =
-        project_chunk(spheres, view, list_margin, begin, end,
-                      {chunk_splats_.data() + begin, chunk_radius2_.data() + begin,
-                       chunk_indices_.data() + begin,
-                       list_margin > 0 ? chunk_left_out_.data() + begin : nullptr});
+    chunk_counts_[chunk] = project_chunk(
+        spheres, view, list_margin, begin, end,
+        {chunk_splats_.data() + begin, chunk_radius2_.data() + begin, chunk_indices_.data() + begin,
+         list_margin > 0 ? chunk_left_out_.data() + begin : nullptr});
   });
   size_t visible = 0;
   for (size_t chunk = 0; chunk < chunks; ++chunk)

@@ -28,8 +28,7 @@ Circles project(const View& v, vfloat wx, vfloat wy, vfloat wz, vfloat radius, v
   c.my = v.fy * y * inv_z + v.cy;
   c.k = -kLog2e / (2.0f * s2);
   // A little more than exact: the blending loops test alpha itself.
-  c.radius2 =
-      2.0f * s2 * max(log(c.opacity * (1.0f / kMinAlpha)), vfloat{}) * 1.0001f + 1e-3f;
+  c.radius2 = 2.0f * s2 * max(log(c.opacity * (1.0f / kMinAlpha)), vfloat{}) * 1.0001f + 1e-3f;
   return c;
 }
 

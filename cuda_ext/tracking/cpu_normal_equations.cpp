@@ -202,9 +202,9 @@ void residuals_tile(const TileSpheres& tile, const Observation& seen,
                     const TrackingWeights& weights, const PatchSampling& sampling, double* out) {
   vfloat sums[kTrackSums];
   for (vfloat& s : sums) s = vfloat{};
-  for_each_block(tile, seen, weights, sampling, sums,
-                 [](const uint32_t*, uint32_t, vfloat, vfloat, const Rendered&,
-                    const Residuals&) {});
+  for_each_block(
+      tile, seen, weights, sampling, sums,
+      [](const uint32_t*, uint32_t, vfloat, vfloat, const Rendered&, const Residuals&) {});
   write_sums(sums, out);
 }
 

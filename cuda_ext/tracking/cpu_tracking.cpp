@@ -7,12 +7,12 @@
 
 namespace gsslam {
 
-#define GSSLAM_DECLARE(isa)                                                                    \
-  namespace isa {                                                                              \
-  void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats,            \
-                             const Observation& seen, const TrackingWeights& weights,          \
-                             const PatchSampling& sampling, double* out);                      \
-  void residuals_tile(const TileSpheres& tile, const Observation& seen,                        \
+#define GSSLAM_DECLARE(isa)                                                                        \
+  namespace isa {                                                                                  \
+  void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats,                \
+                             const Observation& seen, const TrackingWeights& weights,              \
+                             const PatchSampling& sampling, double* out);                          \
+  void residuals_tile(const TileSpheres& tile, const Observation& seen,                            \
                       const TrackingWeights& weights, const PatchSampling& sampling, double* out); \
   }
 GSSLAM_FOR_EACH_ISA(GSSLAM_DECLARE)

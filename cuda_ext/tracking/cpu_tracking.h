@@ -16,8 +16,8 @@ class CpuTracking {
                         double* sums);
 
   // The same without the derivatives: Hessian and gradient are zero.
-  void residuals(const CpuRasterizer& plan, const Observation& seen,
-                 const TrackingWeights& weights, const PatchSampling& sampling, double* sums);
+  void residuals(const CpuRasterizer& plan, const Observation& seen, const TrackingWeights& weights,
+                 const PatchSampling& sampling, double* sums);
 
  private:
   template <typename TileSums>

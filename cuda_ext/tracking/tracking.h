@@ -30,8 +30,8 @@ struct Observation {
   float gain, bias;    // observed = gain * rendered + bias
 };
 
-// Which pixels take part: patches of kPatch x kPatch pixels, of which one in `stride` is taken, with
-// a shift of `skew` patches from each row of patches to the next.
+// Which pixels take part: patches of kPatch x kPatch pixels, of which one in `stride` is taken,
+// with a shift of `skew` patches from each row of patches to the next.
 struct PatchSampling {
   int stride, skew;
 
