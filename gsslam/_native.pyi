@@ -26,7 +26,10 @@ class View:
 
 class CpuRasterizer:
     def __init__(self, num_features: int) -> None: ...
-    def project(self, parameters: int, capacity: int, count: int, view: View) -> int: ...
+    def project(
+        self, parameters: int, capacity: int, count: int, view: View, list_margin: float
+    ) -> int: ...
+    def refresh(self, view: View) -> bool: ...
     def forward(self, image: int) -> None: ...
     def backward(
         self,
@@ -60,6 +63,19 @@ class CpuTracking:
         gain: float,
         bias: float,
         weights: TrackingWeights,
+        stride: int,
+        skew: int,
+    ) -> list[float]: ...
+    def residuals(
+        self,
+        plan: CpuRasterizer,
+        rgb: int,
+        depth: int,
+        gain: float,
+        bias: float,
+        weights: TrackingWeights,
+        stride: int,
+        skew: int,
     ) -> list[float]: ...
 
 class CpuAdam:

@@ -61,6 +61,9 @@ class TrackingConfig(_Section):
     coarse_iterations: PositiveCount = 5
     # Most Gauss-Newton iterations at full resolution.
     iterations: PositiveCount = 6
+    # Most pixels that take part at each resolution, in patches of 4 x 4 spread evenly; 0 takes all.
+    # A GPU takes all of them anyway.
+    max_pixels: Count = 0
     # Stop when a step moves the camera by less than this (metres and radians).
     convergence_step: Positive = 2e-4
     # Colour residual (0 to 1) at which the Huber weight starts to fall.

@@ -6,6 +6,7 @@ observed = gain * rendered + bias.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
@@ -24,6 +25,9 @@ from gsslam.raster.reference import rasterize_reference
 UNKNOWNS = 8
 # Square of the depth residual, in sigmas, where its weight has fallen to a quarter.
 DEPTH_SCALE2 = 9.0
+# Pixels on a side of a patch of PatchSampling.
+PATCH = 4
+_GOLDEN_SHARE = (3 - 5**0.5) / 2
 _HESSIAN = UNKNOWNS * (UNKNOWNS + 1) // 2
 
 
@@ -45,6 +49,36 @@ class ResidualWeights:
         """Return them as the kernels read them."""
         weights: _native.TrackingWeights = native_structure("TrackingWeights", **asdict(self))
         return weights
+
+
+@dataclass(frozen=True)
+class PatchSampling:
+    """Which pixels take part: one patch of 4 x 4 in ``stride``, spread evenly."""
+
+    stride: int = 1
+
+    @staticmethod
+    def at_most(max_pixels: int, camera: Camera) -> PatchSampling:
+        """Return the densest sampling of a camera's image of about ``max_pixels``; 0 takes all."""
+        return PatchSampling(-(-camera.width * camera.height // max_pixels) if max_pixels else 1)
+
+    @property
+    def skew(self) -> int:
+        """Patches from a taken one to the nearest in the next row of patches.
+
+        About 0.38 of the stride, so that neighbours lie far apart, and without a common divisor,
+        so that every column has its turn.
+        """
+        first = int(np.ceil(_GOLDEN_SHARE * self.stride))
+        return next(skew for skew in itertools.count(first) if np.gcd(skew, self.stride) == 1)
+
+    def mask(self, height: int, width: int) -> torch.Tensor:
+        """Return (H, W) bool: the pixels that take part."""
+        row, column = torch.arange(height) // PATCH, torch.arange(width) // PATCH
+        return (column + self.skew * row[:, None]) % self.stride == 0
+
+
+ALL_PIXELS = PatchSampling()
 
 
 @dataclass(frozen=True)
@@ -90,19 +124,54 @@ class NormalEquationSolver:
         self._weights = weights.to_native()
 
     def form(
-        self, plan: RasterPlan, rgb: torch.Tensor, depth: torch.Tensor, gain: float, bias: float
+        self,
+        plan: RasterPlan,
+        rgb: torch.Tensor,
+        depth: torch.Tensor,
+        gain: float,
+        bias: float,
+        sampling: PatchSampling = ALL_PIXELS,
     ) -> NormalEquations:
-        """Compare with colours ``rgb`` (3, H, W), 0 to 1, and ``depth`` (H, W) in metres."""
+        """Compare with colours ``rgb`` (3, H, W), 0 to 1, and ``depth`` (H, W) in metres.
+
+        Only the CPU can leave pixels out.
+        """
+        return self._sums("normal_equations", plan, (rgb, depth, gain, bias), sampling)
+
+    def compare(
+        self,
+        plan: RasterPlan,
+        rgb: torch.Tensor,
+        depth: torch.Tensor,
+        gain: float,
+        bias: float,
+        sampling: PatchSampling = ALL_PIXELS,
+    ) -> NormalEquations:
+        """Return the same with Hessian and gradient left zero, in a third of the time; CPU only."""
+        return self._sums("residuals", plan, (rgb, depth, gain, bias), sampling)
+
+    def _sums(
+        self,
+        operation: str,
+        plan: RasterPlan,
+        observation: tuple[torch.Tensor, torch.Tensor, float, float],
+        sampling: PatchSampling,
+    ) -> NormalEquations:
+        rgb, depth, gain, bias = observation
         _, height, width = plan.image_shape
         self._plan.sizes["height"], self._plan.sizes["width"] = height, width
+        sampled = {}
+        if self._plan.device.type == "cpu":
+            sampled = {"stride": sampling.stride, "skew": sampling.skew}
         sums = self._plan.call(
-            "normal_equations",
+            operation,
             plan=plan.native,
             rgb=rgb,
             depth=depth,
             gain=gain,
             bias=bias,
             weights=self._weights,
+            **sampled,
         )
         return NormalEquations.from_sums(np.asarray(sums))
 
@@ -117,6 +186,7 @@ def normal_equations_reference(
     gain: float,
     bias: float,
     weights: ResidualWeights,
+    sampling: PatchSampling = ALL_PIXELS,
 ) -> NormalEquations:
     """Form the same equations in float64 by automatic differentiation; for small images."""
     rgb, depth = rgb.double(), depth.double()
@@ -126,7 +196,7 @@ def normal_equations_reference(
         return rasterize_reference(parameters.detach(), T, camera, low_pass)
 
     silhouette = render(torch.zeros(UNKNOWNS, dtype=torch.float64))[PLANE_SILHOUETTE]
-    valid = silhouette >= weights.silhouette_threshold
+    valid = sampling.mask(*depth.shape) & (silhouette >= weights.silhouette_threshold)
     measured = valid & (depth > 0) & depth.isfinite()
     sigma = weights.depth_sigma_base + weights.depth_sigma_quadratic * depth**2
 

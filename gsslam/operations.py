@@ -30,7 +30,7 @@ from gsslam.errors import NativeError
 from gsslam.raster import constants as c
 from gsslam.scope import Scope
 
-BOTH, CUDA = ("cpu", "cuda"), ("cuda",)
+BOTH, CPU, CUDA = ("cpu", "cuda"), ("cpu",), ("cuda",)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,9 @@ _KEYFRAME_UNKNOWNS = 8
 _RASTERIZER = PlanTable(
     make=(Whole("num_features", 0, c.MAX_FEATURES),),
     operations=(
-        Operation("project", _PROJECT),
+        Operation("project", (*_PROJECT, Number("list_margin", 0)), devices=CPU),
+        Operation("project", _PROJECT, devices=CUDA),
+        Operation("refresh", (Native("view", "View"),), devices=CPU),
         Operation("queue_project", _PROJECT, devices=CUDA),
         Operation("forward", (Array("image", ("planes", "height", "width")),)),
         Operation(
@@ -108,20 +110,21 @@ _RASTERIZER = PlanTable(
     ),
 )
 
+_OBSERVATION = (
+    Native("plan", "Rasterizer", is_plan=True),
+    Array("rgb", (3, "height", "width"), finite=True),
+    Array("depth", ("height", "width")),
+    _GAIN,
+    _BIAS,
+    Native("weights", "TrackingWeights"),
+)
+_SAMPLING = (Whole("stride", 1), Whole("skew"))
 _TRACKING = PlanTable(
     make=(),
     operations=(
-        Operation(
-            "normal_equations",
-            (
-                Native("plan", "Rasterizer", is_plan=True),
-                Array("rgb", (3, "height", "width"), finite=True),
-                Array("depth", ("height", "width")),
-                _GAIN,
-                _BIAS,
-                Native("weights", "TrackingWeights"),
-            ),
-        ),
+        Operation("normal_equations", (*_OBSERVATION, *_SAMPLING), devices=CPU),
+        Operation("normal_equations", _OBSERVATION, devices=CUDA),
+        Operation("residuals", (*_OBSERVATION, *_SAMPLING), devices=CPU),
     ),
 )
 

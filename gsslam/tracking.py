@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 from gsslam import geometry
 from gsslam.config import TrackingConfig
 from gsslam.fused import LIST_MARGIN, FusedTracker
-from gsslam.normal_equations import NormalEquations, NormalEquationSolver, ResidualWeights
+from gsslam.normal_equations import (
+    NormalEquations,
+    NormalEquationSolver,
+    PatchSampling,
+    ResidualWeights,
+)
 from gsslam.pyramid import ImageLevel
 from gsslam.raster.plan import RasterPlan
 
@@ -69,6 +74,7 @@ class Tracker:
     ) -> None:
         self._config = config
         self._low_pass = low_pass
+        self._list_margin = list_margin
         self._plan = RasterPlan(device=device)
         weights = ResidualWeights(
             config.huber_colour,
@@ -114,6 +120,7 @@ class Tracker:
                 found.iterations,
                 found.converged,
             )
+        self._plan.forget()  # the map may have changed since the last frame
         estimate = None
         T_camera_world = self._best_guess(parameters, count, pyramid[-1], guesses, gain, bias)
         for level, iterations in levels:
@@ -124,17 +131,19 @@ class Tracker:
         assert estimate is not None  # the finest level has at least one iteration
         return estimate
 
-    def _evaluate(
-        self,
-        parameters: torch.Tensor,
-        count: int,
-        level: ImageLevel,
-        T_camera_world: Array,
-        gain: float,
-        bias: float,
-    ) -> NormalEquations:
-        self._plan.project(parameters, count, level.camera, T_camera_world, self._low_pass)
-        return self._solver.form(self._plan, level.rgb, level.depth, gain, bias)
+    def _project(
+        self, parameters: torch.Tensor, count: int, level: ImageLevel, T_camera_world: Array
+    ) -> None:
+        """Project the map, with the lists of the pose before where the image has hardly moved."""
+        if not self._plan.refresh(level.camera, T_camera_world, self._low_pass):
+            self._plan.project(
+                parameters,
+                count,
+                level.camera,
+                T_camera_world,
+                self._low_pass,
+                list_margin=self._list_margin,
+            )
 
     def _best_guess(
         self,
@@ -147,9 +156,14 @@ class Tracker:
     ) -> Array:
         if len(guesses) == 1:
             return guesses[0]
-        costs = [
-            self._evaluate(parameters, count, level, T, gain, bias).mean_cost() for T in guesses
-        ]
+        sampling = PatchSampling.at_most(self._config.max_pixels, level.camera)
+        costs = []
+        for T_camera_world in guesses:
+            self._project(parameters, count, level, T_camera_world)
+            equations = self._solver.compare(
+                self._plan, level.rgb, level.depth, gain, bias, sampling
+            )
+            costs.append(equations.mean_cost())
         return guesses[int(np.argmin(costs))]
 
     def _refine(
@@ -165,9 +179,11 @@ class Tracker:
         best = (T, gain, bias)
         state, best_equations, best_cost = best, None, np.inf
         damping, converged, iteration = _DAMPING, False, 0
+        sampling = PatchSampling.at_most(self._config.max_pixels, level.camera)
         while iteration < iterations and not converged:
             iteration += 1
-            equations = self._evaluate(parameters, count, level, *state)
+            self._project(parameters, count, level, state[0])
+            equations = self._solver.form(self._plan, level.rgb, level.depth, *state[1:], sampling)
             cost = equations.mean_cost()
             if best_equations is None or cost <= best_cost:
                 best, best_equations, best_cost = state, equations, cost
@@ -182,7 +198,8 @@ class Tracker:
         assert best_equations is not None
         # The last step is not evaluated; it is taken unless the one before it had failed.
         final = state if converged or best_equations is equations else best
-        valid_share = best_equations.pixels / (level.camera.width * level.camera.height)
+        taken = int(sampling.mask(*level.depth.shape).sum())
+        valid_share = best_equations.pixels / taken
         return PoseEstimate(*final, best_equations, valid_share, iteration, converged)
 
     def _step(

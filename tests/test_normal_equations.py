@@ -13,8 +13,11 @@ from gsslam import _native, geometry
 from gsslam.camera import Camera
 from gsslam.errors import NativeError
 from gsslam.normal_equations import (
+    ALL_PIXELS,
+    PATCH,
     NormalEquations,
     NormalEquationSolver,
+    PatchSampling,
     ResidualWeights,
     normal_equations_reference,
 )
@@ -43,14 +46,29 @@ def native(
     gain: float,
     bias: float,
     weights: ResidualWeights = WEIGHTS,
+    sampling: PatchSampling = ALL_PIXELS,
 ) -> NormalEquations:
     plan = RasterPlan()
     plan.project(spheres, spheres.shape[1], CAMERA, T.numpy(), LOW_PASS)
-    return NormalEquationSolver(weights).form(plan, rgb, depth, gain, bias)
+    solver = NormalEquationSolver(weights)
+    equations = solver.form(plan, rgb, depth, gain, bias, sampling)
+    compared = solver.compare(plan, rgb, depth, gain, bias, sampling)
+    assert not compared.hessian.any()
+    assert not compared.gradient.any()
+    assert compared.cost == equations.cost
+    assert compared.pixels == equations.pixels
+    assert compared.colour_rms == equations.colour_rms
+    assert compared.depth_rms == equations.depth_rms
+    return equations
 
 
-def assert_close(actual: NormalEquations, expected: NormalEquations, tolerance: float) -> None:
-    assert expected.pixels > 100
+def assert_close(
+    actual: NormalEquations,
+    expected: NormalEquations,
+    tolerance: float,
+    least_pixels: int = 100,
+) -> None:
+    assert expected.pixels > least_pixels
     assert (actual.pixels, actual.depth_pixels) == (expected.pixels, expected.depth_pixels)
     # Unknowns have different units: each is measured by its own curvature.
     scale = np.sqrt(np.diag(expected.hessian))
@@ -116,6 +134,39 @@ def test_native_is_the_reference(isa: str, sigma: float, exposure: tuple[float, 
     assert_close(case.native(), case.expected, 5e-6)
 
 
+@pytest.mark.parametrize("stride", [2, 3, 4, 7])
+def test_sampled_patches_are_the_reference(isa: str, stride: int) -> None:
+    rng = np.random.default_rng(stride)
+    spheres, T = random_spheres(rng, 200, 6.0), random_pose(rng)
+    rgb, depth = observation(rng)
+    sampling = PatchSampling(stride)
+    actual = native(spheres, T, rgb, depth, 1.1, 0.02, sampling=sampling)
+    expected = normal_equations_reference(
+        spheres, T, CAMERA, LOW_PASS, rgb, depth, 1.1, 0.02, WEIGHTS, sampling
+    )
+    assert_close(actual, expected, 5e-6, least_pixels=40)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, 6, 8, 9, 16])
+def test_patches_are_spread_evenly(stride: int) -> None:
+    sampling = PatchSampling(stride)
+    side = PATCH * stride
+    mask = sampling.mask(side, side)
+    assert int(mask.sum()) * stride == side * side
+    patches = mask[::PATCH, ::PATCH]
+    assert torch.equal(mask, patches.repeat_interleave(PATCH, 0).repeat_interleave(PATCH, 1))
+    # Every row and every column of patches has one, and no two touch by a side.
+    assert (patches.sum(dim=0) == 1).all()
+    assert (patches.sum(dim=1) == 1).all()
+
+
+def test_the_densest_sampling_below_the_limit_is_taken() -> None:
+    camera = Camera(320, 240, 260.0, 260.0, 160.0, 120.0)
+    strides = {limit: PatchSampling.at_most(limit, camera).stride for limit in (0, 80_000, 9600)}
+    assert strides == {0: 1, 80_000: 1, 9600: 8}
+    assert PatchSampling.at_most(25_000, camera).stride == 4
+
+
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_spheres_leave_the_equations_finite_and_right(isa: str, name: str) -> None:
     case = nasty_case(name)
@@ -177,9 +228,10 @@ def test_bytes_do_not_depend_on_the_number_of_threads(isa: str) -> None:
     results = set()
     for threads in (1, 2, 3, 2):
         _native.set_thread_count(threads)
-        equations = native(spheres, T, rgb, depth, 1.0, 0.0)
-        results.add(equations.hessian.tobytes() + equations.gradient.tobytes())
-    assert len(results) == 1
+        for stride in (1, 3):
+            equations = native(spheres, T, rgb, depth, 1.0, 0.0, sampling=PatchSampling(stride))
+            results.add((stride, equations.hessian.tobytes(), equations.gradient.tobytes()))
+    assert len(results) == 2
 
 
 def test_gauss_newton_finds_the_pose_and_the_exposure(isa: str) -> None:

@@ -54,10 +54,11 @@ void bind_rasterize(nb::module_& m) {
       .def(
           "project",
           [](CpuRasterizer& plan, uintptr_t parameters, int64_t capacity, int64_t count,
-             const View& view) {
-            return plan.project(sphere_matrix(parameters, capacity, count), view);
+             const View& view, float list_margin) {
+            return plan.project(sphere_matrix(parameters, capacity, count), view, list_margin);
           },
           no_gil)
+      .def("refresh", &CpuRasterizer::refresh, no_gil)
       .def(
           "forward",
           [](const CpuRasterizer& plan, uintptr_t image) { plan.forward(pointer<float>(image)); },

@@ -13,11 +13,20 @@ namespace {
 
 std::vector<double> normal_equations(CpuTracking& tracking, const CpuRasterizer& plan,
                                      uintptr_t rgb, uintptr_t depth, float gain, float bias,
-                                     const TrackingWeights& weights) {
+                                     const TrackingWeights& weights, int stride, int skew) {
   std::vector<double> sums(kTrackSums);
   tracking.normal_equations(plan,
                             {pointer<const float>(rgb), pointer<const float>(depth), gain, bias},
-                            weights, sums.data());
+                            weights, {stride, skew}, sums.data());
+  return sums;
+}
+
+std::vector<double> residuals(CpuTracking& tracking, const CpuRasterizer& plan, uintptr_t rgb,
+                              uintptr_t depth, float gain, float bias,
+                              const TrackingWeights& weights, int stride, int skew) {
+  std::vector<double> sums(kTrackSums);
+  tracking.residuals(plan, {pointer<const float>(rgb), pointer<const float>(depth), gain, bias},
+                     weights, {stride, skew}, sums.data());
   return sums;
 }
 
@@ -30,9 +39,11 @@ void bind_tracking(nb::module_& m) {
         new (self) TrackingWeights{huber_colour, depth_weight, sigma_base, sigma_quadratic,
                                    silhouette_threshold};
       });
+  const auto no_gil = nb::call_guard<nb::gil_scoped_release>();
   nb::class_<CpuTracking>(m, "CpuTracking")
       .def(nb::init<>())
-      .def("normal_equations", &normal_equations, nb::call_guard<nb::gil_scoped_release>());
+      .def("normal_equations", &normal_equations, no_gil)
+      .def("residuals", &residuals, no_gil);
 }
 
 }  // namespace gsslam

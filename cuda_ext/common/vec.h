@@ -109,16 +109,21 @@ static inline float largest(vfloat v) {
   return x[0];
 }
 
-static inline uint32_t or_of_lanes(vint v) {
-  int32_t x[kLanes];
-  std::memcpy(x, &v, sizeof(v));
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) x[i] |= x[i + half];
-  return static_cast<uint32_t>(x[0]);
+// One bit for each lane of a comparison's result.
+static inline uint32_t bits_of(vint mask) {
+#if defined(__AVX512DQ__) && defined(GSSLAM_WIDE)
+  return static_cast<uint32_t>(__builtin_ia32_cvtd2mask512(mask));
+#elif defined(__AVX__)
+  return static_cast<uint32_t>(__builtin_ia32_movmskps256((vfloat)mask));
+#else
+  uint32_t bits = 0;
+  for (int i = 0; i < kLanes; ++i) bits |= static_cast<uint32_t>(mask[i] & 1) << i;
+  return bits;
+#endif
 }
 
 // True if any lane of a comparison's result holds.
-static inline bool any(vint mask) { return or_of_lanes(mask) != 0; }
+static inline bool any(vint mask) { return bits_of(mask) != 0; }
 
 namespace {
 
@@ -148,13 +153,9 @@ class DoubleSum {
 
 }  // namespace
 
-// 2^x for x <= 0, relative error below 1.2e-7 (minimax polynomial on [-0.5, 0.5]); 0 under 2^-126.
-static inline vfloat exp2_nonpositive(vfloat x) {
-  const vfloat shifter = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const vint underflow = x < -126.0f;
-  x = max(x, splat(-126.0f));
-  const vfloat shifted = x + shifter;
-  const vfloat f = x - (shifted - shifter);
+// 2^(f + n) for |f| <= 0.5, relative error below 1.2e-7 (minimax polynomial); n as the low bits of
+// `shifted`, which 1.5 * 2^23 was added to.
+static inline vfloat exp2_of_parts(vfloat f, vfloat shifted) {
   vfloat p = splat(1.5403530e-4f);
   p = p * f + 1.3333558e-3f;
   p = p * f + 9.6181291e-3f;
@@ -162,9 +163,43 @@ static inline vfloat exp2_nonpositive(vfloat x) {
   p = p * f + 2.4022651e-1f;
   p = p * f + 6.9314718e-1f;
   p = p * f + 1.0f;
-  const vint exponent = (vint)shifted << 23;
-  const vfloat result = (vfloat)((vint)p + exponent);
-  return underflow ? vfloat{} : result;
+  return (vfloat)((vint)p + ((vint)shifted << 23));
+}
+
+inline constexpr float kShifter = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+
+// 2^x for x <= 0, relative error below 1.2e-7; 2^-126 for all x under -126.
+static inline vfloat exp2_nonpositive(vfloat x) {
+  x = max(x, splat(-126.0f));
+  const vfloat shifted = x + kShifter;
+  return exp2_of_parts(x - (shifted - kShifter), shifted);
+}
+
+// e^x, relative error below 3e-7; x beyond +-87 counts as +-87, NaN stays.
+static inline vfloat exp(vfloat x) {
+  const vfloat y = min(max(x, splat(-87.0f)), splat(87.0f));
+  const vfloat shifted = y * 1.44269504f + kShifter;
+  const vfloat n = shifted - kShifter;
+  // n ln(2) goes off in two parts, so that what is left keeps its digits.
+  const vfloat f = ((y - n * 0.693359375f) + n * 2.12194440e-4f) * 1.44269504f;
+  const vfloat result = exp2_of_parts(f, shifted);
+  return x == x ? result : x;
+}
+
+// Natural logarithm of a positive, finite, normal x; absolute error below 2e-7 for x in [0.5, 300].
+static inline vfloat log(vfloat x) {
+  const vint bits = (vint)x;
+  // x = m 2^e with m from sqrt(1/2) to sqrt(2).
+  const vint e = (bits - splat(0x3f3504f3)) >> 23;
+  const vfloat m = (vfloat)(bits - (e << 23));
+  // ln(m) = 2 artanh(u), u = (m - 1) / (m + 1), |u| < 0.172.
+  const vfloat u = (m - 1.0f) / (m + 1.0f), u2 = u * u;
+  vfloat p = splat(2.0f / 9.0f);
+  p = p * u2 + 2.0f / 7.0f;
+  p = p * u2 + 2.0f / 5.0f;
+  p = p * u2 + 2.0f / 3.0f;
+  p = p * u2 + 2.0f;
+  return p * u + __builtin_convertvector(e, vfloat) * 0.69314718f;
 }
 
 }  // namespace gsslam::GSSLAM_ISA

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "common/thread_pool.h"
+#include "rasterize/cpu_projection.h"
 #include "rasterize/cpu_rasterizer.h"
 
 namespace gsslam {
@@ -82,37 +83,19 @@ void for_each_tile(const TileSpan& span, const Splat& s, float radius2, const Bi
         visit(static_cast<size_t>(y) * bins.tiles_x + x);
 }
 
-bool reaches_image(const Splat& s, float radius2, const View& view) {
-  const float dx = std::max({0.5f - s.mx, s.mx - (view.width - 0.5f), 0.0f});
-  const float dy = std::max({0.5f - s.my, s.my - (view.height - 0.5f), 0.0f});
-  return dx * dx + dy * dy <= radius2;
-}
-
-// Grows a buffer by half more than asked, so that a map that grows slowly rarely reallocates.
-template <typename T>
-void ensure(std::vector<T>& buffer, size_t size) {
-  if (buffer.size() < size) buffer.resize(size + size / 2);
+// Moves together what chunks of spheres left out; counts says how many they did not.
+void close_gaps(std::vector<uint32_t>& left_out, size_t count,
+                const std::vector<uint32_t>& counts) {
+  size_t to = 0;
+  for (size_t chunk = 0; chunk * kProjectChunk < count; ++chunk) {
+    const size_t begin = chunk * kProjectChunk;
+    const size_t size = std::min(count - begin, kProjectChunk) - counts[chunk];
+    std::memmove(left_out.data() + to, left_out.data() + begin, size * sizeof(uint32_t));
+    to += size;
+  }
 }
 
 }  // namespace
-
-void CpuRasterizer::project_chunk(const SphereMatrix& spheres, size_t chunk) {
-  const size_t begin = chunk * kProjectChunk;
-  const size_t end = std::min<size_t>(begin + kProjectChunk, spheres.count);
-  size_t out = begin;
-  for (size_t i = begin; i < end; ++i) {
-    Splat splat;
-    const float radius2 = project_sphere(view_, spheres.at(i), splat);
-    if (!(radius2 >= 0) || !reaches_image(splat, radius2, view_)) continue;
-    splat.r = spheres.data[kRed * spheres.capacity + i];
-    splat.g = spheres.data[kGreen * spheres.capacity + i];
-    splat.b = spheres.data[kBlue * spheres.capacity + i];
-    chunk_splats_[out] = splat;
-    chunk_radius2_[out] = radius2;
-    chunk_indices_[out++] = static_cast<uint32_t>(i);
-  }
-  chunk_counts_[chunk] = static_cast<uint32_t>(out - begin);
-}
 
 // Radix sort, stable, so that equal depths stay in the order of their indices. Positive floats sort
 // like their bits; bits that all depths share are left out, which usually saves a third of the
@@ -139,18 +122,27 @@ void CpuRasterizer::sort_by_depth(size_t visible) {
   if (from != keys_.data()) std::memcpy(keys_.data(), from, visible * sizeof(*from));
 }
 
-int64_t CpuRasterizer::project(const SphereMatrix& spheres, const View& view) {
+int64_t CpuRasterizer::project(const SphereMatrix& spheres, const View& view, float list_margin) {
   view_ = view;
+  list_margin_ = list_margin;
   bins_.tiles_x = (view.width + kTile - 1) / kTile;
   bins_.tiles_y = (view.height + kTile - 1) / kTile;
   const size_t count = spheres.count, chunks = chunks_of(count, kProjectChunk);
   ensure(chunk_splats_, count);
   ensure(chunk_radius2_, count);
   ensure(chunk_indices_, count);
+  if (list_margin > 0) ensure(chunk_left_out_, count);
   ensure(chunk_counts_, chunks);
   ensure(keys_, count);
   ensure(keys_swap_, count);
-  parallel_for(chunks, [&](size_t chunk) { project_chunk(spheres, chunk); });
+  const auto project_chunk = GSSLAM_DISPATCH(project_chunk);
+  parallel_for(chunks, [&](size_t chunk) {
+    const size_t begin = chunk * kProjectChunk, end = std::min(count, begin + kProjectChunk);
+    chunk_counts_[chunk] = project_chunk(
+        spheres, view, list_margin, begin, end,
+        {chunk_splats_.data() + begin, chunk_radius2_.data() + begin, chunk_indices_.data() + begin,
+         list_margin > 0 ? chunk_left_out_.data() + begin : nullptr});
+  });
   size_t visible = 0;
   for (size_t chunk = 0; chunk < chunks; ++chunk)
     for (uint32_t i = 0; i < chunk_counts_[chunk]; ++i) {
@@ -175,6 +167,10 @@ int64_t CpuRasterizer::project(const SphereMatrix& spheres, const View& view) {
             spheres.data[(kFeature + d) * spheres.capacity + bins_.indices[rank]];
     }
   });
+  if (list_margin > 0) {
+    close_gaps(chunk_left_out_, count, chunk_counts_);
+    keep_for_refresh(spheres);
+  }
   place_in_tiles();
   return static_cast<int64_t>(visible);
 }
@@ -184,7 +180,7 @@ void CpuRasterizer::count_chunk(size_t chunk) {
   const size_t end = std::min(bins_.splats.size(), (chunk + 1) * kTileChunk);
   for (size_t rank = chunk * kTileChunk; rank < end; ++rank) {
     const Splat& splat = bins_.splats[rank];
-    const float radius2 = bins_.radius2[rank];
+    const float radius2 = listed_radius2()[rank];
     spans_[rank] = tile_span(splat, radius2, bins_, view_);
     uint32_t tiles = 0;
     for_each_tile(spans_[rank], splat, radius2, bins_, view_, [&](size_t tile) {
@@ -200,7 +196,7 @@ void CpuRasterizer::fill_chunk(size_t chunk) {
   const size_t end = std::min(bins_.splats.size(), (chunk + 1) * kTileChunk);
   for (size_t rank = chunk * kTileChunk; rank < end; ++rank) {
     uint32_t slot = bins_.first_slot[rank];
-    for_each_tile(spans_[rank], bins_.splats[rank], bins_.radius2[rank], bins_, view_,
+    for_each_tile(spans_[rank], bins_.splats[rank], listed_radius2()[rank], bins_, view_,
                   [&](size_t tile) {
                     const uint32_t position = next[tile]++;
                     bins_.tile_ranks[position] = static_cast<uint32_t>(rank);

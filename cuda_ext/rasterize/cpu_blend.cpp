@@ -100,23 +100,25 @@ void backward_block(const Splat& s, BackwardPixels& pixels, int b, const float* 
   T -= w;
 }
 
-template <bool kWithStatistics>
+// Without features the number of sums is known to the compiler, which keeps them in registers.
+template <bool kWithStatistics, bool kWithFeatures>
 void backward_all(const TileSpheres& t, const BackwardTile& back) {
   BackwardPixels pixels;
-  vfloat feature_grads[kMaxFeatures * kBlocks];
+  vfloat feature_grads[kWithFeatures ? kMaxFeatures * kBlocks : 1];
   load_backward_pixels(t, back, feature_grads, pixels);
   const BlockTest test(t);
-  const int num_sums = kSums + t.num_features + (kWithStatistics ? kStatistics : 0);
+  const int num_features = kWithFeatures ? t.num_features : 0;
+  const int num_sums = kSums + num_features + (kWithStatistics ? kStatistics : 0);
   vfloat sums[kSums + kMaxFeatures + kStatistics];
   uint64_t alive = ~uint64_t{0};
   for (uint32_t i = 0; i < t.count; ++i) {
     const uint32_t rank = t.ranks[i];
     const Splat& s = t.splats[rank];
-    const float* features = t.features + static_cast<size_t>(rank) * t.num_features;
+    const float* features = t.features + static_cast<size_t>(rank) * num_features;
     for (int k = 0; k < num_sums; ++k) sums[k] = vfloat{};
     for (uint64_t bits = test.reached(s, t.radius2[rank]) & alive; bits; bits &= bits - 1) {
       const int b = __builtin_ctzll(bits);
-      backward_block<kWithStatistics>(s, pixels, b, features, t.num_features, feature_grads, sums);
+      backward_block<kWithStatistics>(s, pixels, b, features, num_features, feature_grads, sums);
       if (i % kSaturationStride == 0 && !any(pixels.transmittance[b] >= kMinTransmittance))
         alive &= ~(uint64_t{1} << b);
     }
@@ -125,7 +127,7 @@ void backward_all(const TileSpheres& t, const BackwardTile& back) {
     sum_eight(sums, out);
     for (int k = kSums; k < num_sums; ++k) out[k] = sum(sums[k]);
     if constexpr (kWithStatistics) {
-      const int k = kSums + t.num_features + kStatMaxWeight;
+      const int k = kSums + num_features + kStatMaxWeight;
       out[k] = largest(sums[k]);
     }
   }
@@ -142,7 +144,11 @@ void forward_tile(const TileSpheres& tile, float* image) {
 
 void backward_tile(const TileSpheres& tile, const BackwardTile& backward) {
   const bool with_statistics = backward.stride == kSums + tile.num_features + kStatistics;
-  with_statistics ? backward_all<true>(tile, backward) : backward_all<false>(tile, backward);
+  const bool with_features = tile.num_features > 0;
+  const auto run = with_statistics
+                       ? (with_features ? backward_all<true, true> : backward_all<true, false>)
+                       : (with_features ? backward_all<false, true> : backward_all<false, false>);
+  run(tile, backward);
 }
 
 }  // namespace gsslam::GSSLAM_ISA

@@ -41,7 +41,6 @@ class BlockTest {
     for (int b = 0; b < kBlocks; ++b) {
       x0_[b / kLanes][b % kLanes] = static_cast<float>(block_x(t, b)) + 0.5f;
       y0_[b / kLanes][b % kLanes] = static_cast<float>(block_y(t, b)) + 0.5f;
-      bit_[b / kLanes][b % kLanes] = static_cast<int32_t>(1u << (b % 32));
       if (block_in_image(t, b)) in_image_ |= uint64_t{1} << b;
     }
   }
@@ -54,7 +53,7 @@ class BlockTest {
       const vfloat top = y0_[g] - s.my, bottom = -top - (kBlockHeight - 1.0f);
       const vfloat dx = max(max(left, right), vfloat{}), dy = max(max(top, bottom), vfloat{});
       const vint hit = dx * dx + dy * dy <= radius2;
-      bits |= static_cast<uint64_t>(or_of_lanes(hit & bit_[g])) << (g * kLanes / 32 * 32);
+      bits |= uint64_t{bits_of(hit)} << (g * kLanes);
     }
     return bits & in_image_;
   }
@@ -62,7 +61,6 @@ class BlockTest {
  private:
   static constexpr int kGroups = kBlocks >= kLanes ? kBlocks / kLanes : 1;
   vfloat x0_[kGroups], y0_[kGroups];
-  vint bit_[kGroups];
   uint64_t in_image_ = 0;
 };
 
@@ -93,14 +91,16 @@ static inline void store_block(float* plane, const TileSpheres& t, int block, vf
   }
 }
 
-// Lists, for each block, the ranks of the spheres that reach it, nearest first. Block b's list
-// starts at block_lists + b * count.
-static inline void list_blocks(const TileSpheres& t, uint32_t* counts) {
+// Lists, for each of the `wanted` blocks (a bit each), the ranks of the spheres that reach it,
+// nearest first. Block b's list starts at block_lists + b * count.
+static inline void list_blocks(const TileSpheres& t, uint32_t* counts,
+                               uint64_t wanted = ~uint64_t{0}) {
   const BlockTest test(t);
   for (int b = 0; b < kBlocks; ++b) counts[b] = 0;
   for (uint32_t i = 0; i < t.count; ++i) {
     const uint32_t rank = t.ranks[i];
-    for (uint64_t bits = test.reached(t.splats[rank], t.radius2[rank]); bits; bits &= bits - 1) {
+    uint64_t bits = test.reached(t.splats[rank], t.radius2[rank]) & wanted;
+    for (; bits; bits &= bits - 1) {
       const int b = __builtin_ctzll(bits);
       t.block_lists[static_cast<size_t>(b) * t.count + counts[b]++] = rank;
     }

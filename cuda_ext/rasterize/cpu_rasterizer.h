@@ -12,7 +12,7 @@ namespace gsslam {
 // The visible spheres in order of depth, and for each tile those that reach it.
 struct Binning {
   std::vector<Splat> splats;         // by rank: nearest first, equal depths by index
-  std::vector<float> radius2;        // by rank
+  std::vector<float> radius2;        // by rank; negative where it is no longer drawn
   std::vector<uint32_t> indices;     // by rank: column of the map
   std::vector<float> features;       // by rank
   std::vector<uint32_t> first_slot;  // by rank, one more at the end: (sphere, tile) pairs before it
@@ -29,12 +29,30 @@ struct TileSpan {
   uint32_t first, mask;
 };
 
+// Grows a buffer by half more than asked, so that a map that grows slowly rarely reallocates.
+template <typename T>
+void ensure(std::vector<T>& buffer, size_t size) {
+  if (buffer.size() < size) buffer.resize(size + size / 2);
+}
+
+// Owns PlacedSpheres: x, y, z, radius, opacity.
+struct PlacedBuffer {
+  std::vector<float> rows[5];
+  size_t count = 0;
+};
+
 class CpuRasterizer {
  public:
   explicit CpuRasterizer(int num_features);
 
-  // Projects, sorts and bins the spheres. Returns the number of visible ones.
-  int64_t project(const SphereMatrix& spheres, const View& view);
+  // Projects, sorts and bins the spheres. Returns the number of visible ones. Circles are taken
+  // larger in the lists by `list_margin` pixels, so that refresh may move them.
+  int64_t project(const SphereMatrix& spheres, const View& view, float list_margin = 0);
+
+  // Projects the same spheres from another pose of the same camera, keeping their order and their
+  // lists. Returns false, and leaves what cannot be drawn, where that is impossible: a circle left
+  // the one that it was listed with, another came into view, or there are no lists with a margin.
+  bool refresh(const View& view);
 
   // Writes the (5 + D, height, width) image of the projected spheres.
   void forward(float* image) const;
@@ -56,7 +74,11 @@ class CpuRasterizer {
   size_t tile_count() const { return static_cast<size_t>(bins_.tiles_x) * bins_.tiles_y; }
 
  private:
-  void project_chunk(const SphereMatrix& spheres, size_t chunk);
+  void keep_for_refresh(const SphereMatrix& spheres);
+  // How far circles reach in the lists, pixels^2, by rank.
+  const float* listed_radius2() const {
+    return list_margin_ > 0 ? listed_radius2_.data() : bins_.radius2.data();
+  }
   void sort_by_depth(size_t visible);
   void place_in_tiles();
   void count_chunk(size_t chunk);
@@ -70,8 +92,12 @@ class CpuRasterizer {
   // Spheres visible in each chunk of the map, before sorting.
   std::vector<Splat> chunk_splats_;
   std::vector<float> chunk_radius2_;
-  std::vector<uint32_t> chunk_indices_;
+  std::vector<uint32_t> chunk_indices_, chunk_left_out_;
   std::vector<uint32_t> chunk_counts_;
+  float list_margin_ = 0;
+  // For refresh: listed spheres by rank, those left out in the map's order.
+  PlacedBuffer placed_, left_out_;
+  std::vector<float> listed_x_, listed_y_, listed_radius2_;
   std::vector<uint64_t> keys_, keys_swap_;  // depth bits, then position in chunk_splats_
   std::vector<uint32_t> slot_counts_;       // by rank
   std::vector<TileSpan> spans_;             // by rank

@@ -104,10 +104,15 @@ uint64_t track(const Scene& scene) {
   CpuRasterizer plan(0);
   CpuTracking tracking;
   std::vector<double> sums(kTrackSums);
-  plan.project(scene.spheres(), scene.view);
-  tracking.normal_equations(plan, {scene.colour.data(), scene.depth.data(), 1.0f, 0.0f},
-                            {0.05f, 0.05f, 0.01f, 0.003f, 0.5f}, sums.data());
+  const Observation seen{scene.colour.data(), scene.depth.data(), 1.0f, 0.0f};
+  const TrackingWeights weights{0.05f, 0.05f, 0.01f, 0.003f, 0.5f};
+  const float list_margin = 2.0f;
   Digest digest;
+  plan.project(scene.spheres(), scene.view, list_margin);
+  tracking.normal_equations(plan, seen, weights, {1, 0}, sums.data());
+  digest.add(sums.data(), sums.size());
+  plan.refresh(scene.view);
+  tracking.residuals(plan, seen, weights, {3, 2}, sums.data());
   digest.add(sums.data(), sums.size());
   return digest.value();
 }

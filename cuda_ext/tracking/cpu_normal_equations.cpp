@@ -143,16 +143,28 @@ void accumulate(const Rendered& rendered, const Residuals& residuals, const Jaco
   }
 }
 
-}  // namespace
+// Bits of the tile's blocks that lie in the image and in a patch that is taken.
+uint64_t wanted_blocks(const TileSpheres& t, const PatchSampling& sampling) {
+  static_assert(kBlockWidth == kPatch && kPatch % kBlockHeight == 0);
+  uint64_t bits = 0;
+  for (int b = 0; b < kBlocks; ++b)
+    if (block_in_image(t, b) && sampling.takes(block_x(t, b) / kPatch, block_y(t, b) / kPatch))
+      bits |= uint64_t{1} << b;
+  return bits;
+}
 
-void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats,
-                           const Observation& seen, const TrackingWeights& weights, double* out) {
+// Renders the blocks that are wanted and calls body(list, its length, pixels' x and y, what was
+// rendered, residuals) where a pixel takes part.
+template <typename Body>
+void for_each_block(const TileSpheres& tile, const Observation& seen,
+                    const TrackingWeights& weights, const PatchSampling& sampling, vfloat* sums,
+                    Body body) {
+  const uint64_t wanted = wanted_blocks(tile, sampling);
+  if (!wanted) return;
   uint32_t counts[kBlocks];
-  list_blocks(tile, counts);
-  vfloat sums[kTrackSums];
-  for (vfloat& s : sums) s = vfloat{};
-  for (int b = 0; b < kBlocks; ++b) {
-    if (!block_in_image(tile, b)) continue;
+  list_blocks(tile, counts, wanted);
+  for (uint64_t bits = wanted; bits; bits &= bits - 1) {
+    const int b = __builtin_ctzll(bits);
     const vfloat px = lane_x() + (static_cast<float>(block_x(tile, b)) + 0.5f);
     const vfloat py = lane_y() + (static_cast<float>(block_y(tile, b)) + 0.5f);
     const vint inside =
@@ -160,12 +172,40 @@ void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats
     const uint32_t* list = tile.block_lists + static_cast<size_t>(b) * tile.count;
     const Rendered rendered = render(tile, list, counts[b], px, py);
     Residuals residuals;
-    if (!form_residuals(tile, b, rendered, seen, weights, inside, residuals, sums)) continue;
-    Jacobian J;
-    differentiate(tile, pose_splats, list, counts[b], px, py, rendered, residuals, J);
-    accumulate(rendered, residuals, J, seen, weights, sums);
+    if (form_residuals(tile, b, rendered, seen, weights, inside, residuals, sums))
+      body(list, counts[b], px, py, rendered, residuals);
   }
+}
+
+void write_sums(const vfloat* sums, double* out) {
   for (int k = 0; k < kTrackSums; ++k) out[k] = static_cast<double>(sum(sums[k]));
+}
+
+}  // namespace
+
+void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats,
+                           const Observation& seen, const TrackingWeights& weights,
+                           const PatchSampling& sampling, double* out) {
+  vfloat sums[kTrackSums];
+  for (vfloat& s : sums) s = vfloat{};
+  for_each_block(tile, seen, weights, sampling, sums,
+                 [&](const uint32_t* list, uint32_t count, vfloat px, vfloat py,
+                     const Rendered& rendered, const Residuals& residuals) {
+                   Jacobian J;
+                   differentiate(tile, pose_splats, list, count, px, py, rendered, residuals, J);
+                   accumulate(rendered, residuals, J, seen, weights, sums);
+                 });
+  write_sums(sums, out);
+}
+
+void residuals_tile(const TileSpheres& tile, const Observation& seen,
+                    const TrackingWeights& weights, const PatchSampling& sampling, double* out) {
+  vfloat sums[kTrackSums];
+  for (vfloat& s : sums) s = vfloat{};
+  for_each_block(
+      tile, seen, weights, sampling, sums,
+      [](const uint32_t*, uint32_t, vfloat, vfloat, const Rendered&, const Residuals&) {});
+  write_sums(sums, out);
 }
 
 }  // namespace gsslam::GSSLAM_ISA

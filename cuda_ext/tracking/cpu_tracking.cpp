@@ -7,11 +7,13 @@
 
 namespace gsslam {
 
-#define GSSLAM_DECLARE(isa)                                                           \
-  namespace isa {                                                                     \
-  void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats,   \
-                             const Observation& seen, const TrackingWeights& weights, \
-                             double* out);                                            \
+#define GSSLAM_DECLARE(isa)                                                                        \
+  namespace isa {                                                                                  \
+  void normal_equations_tile(const TileSpheres& tile, const PoseSplat* pose_splats,                \
+                             const Observation& seen, const TrackingWeights& weights,              \
+                             const PatchSampling& sampling, double* out);                          \
+  void residuals_tile(const TileSpheres& tile, const Observation& seen,                            \
+                      const TrackingWeights& weights, const PatchSampling& sampling, double* out); \
   }
 GSSLAM_FOR_EACH_ISA(GSSLAM_DECLARE)
 #undef GSSLAM_DECLARE
@@ -29,7 +31,8 @@ PoseSplat pose_splat(const View& view, const Splat& splat) {
 }  // namespace
 
 void CpuTracking::normal_equations(const CpuRasterizer& plan, const Observation& seen,
-                                   const TrackingWeights& weights, double* sums) {
+                                   const TrackingWeights& weights, const PatchSampling& sampling,
+                                   double* sums) {
   const std::vector<Splat>& splats = plan.binning().splats;
   pose_splats_.resize(splats.size());
   parallel_for((splats.size() + kChunk - 1) / kChunk, [&](size_t chunk) {
@@ -37,13 +40,27 @@ void CpuTracking::normal_equations(const CpuRasterizer& plan, const Observation&
     for (size_t rank = chunk * kChunk; rank < end; ++rank)
       pose_splats_[rank] = pose_splat(plan.view(), splats[rank]);
   });
+  const auto tile_equations = GSSLAM_DISPATCH(normal_equations_tile);
+  sum_tiles(plan, sums, [&](size_t i, double* out) {
+    tile_equations(plan.tile(i), pose_splats_.data(), seen, weights, sampling, out);
+  });
+}
+
+void CpuTracking::residuals(const CpuRasterizer& plan, const Observation& seen,
+                            const TrackingWeights& weights, const PatchSampling& sampling,
+                            double* sums) {
+  const auto tile_residuals = GSSLAM_DISPATCH(residuals_tile);
+  sum_tiles(plan, sums, [&](size_t i, double* out) {
+    tile_residuals(plan.tile(i), seen, weights, sampling, out);
+  });
+}
+
+// Calls tile_sums(tile, its kTrackSums) for all tiles and adds them up in order.
+template <typename TileSums>
+void CpuTracking::sum_tiles(const CpuRasterizer& plan, double* sums, TileSums tile_sums) {
   const size_t tiles = plan.tile_count();
   tile_sums_.resize(tiles * kTrackSums);
-  const auto tile_equations = GSSLAM_DISPATCH(normal_equations_tile);
-  parallel_for(tiles, [&](size_t i) {
-    tile_equations(plan.tile(i), pose_splats_.data(), seen, weights,
-                   tile_sums_.data() + i * kTrackSums);
-  });
+  parallel_for(tiles, [&](size_t i) { tile_sums(i, tile_sums_.data() + i * kTrackSums); });
   std::fill(sums, sums + kTrackSums, 0.0);
   for (size_t i = 0; i < tiles; ++i)
     for (int k = 0; k < kTrackSums; ++k) sums[k] += tile_sums_[i * kTrackSums + k];

@@ -10,11 +10,19 @@ namespace gsslam {
 
 class CpuTracking {
  public:
-  // Writes kTrackSums sums over the image of what `plan` has projected.
+  // Writes kTrackSums sums over the pixels of what `plan` has projected that take part.
   void normal_equations(const CpuRasterizer& plan, const Observation& seen,
-                        const TrackingWeights& weights, double* sums);
+                        const TrackingWeights& weights, const PatchSampling& sampling,
+                        double* sums);
+
+  // The same without the derivatives: Hessian and gradient are zero.
+  void residuals(const CpuRasterizer& plan, const Observation& seen, const TrackingWeights& weights,
+                 const PatchSampling& sampling, double* sums);
 
  private:
+  template <typename TileSums>
+  void sum_tiles(const CpuRasterizer& plan, double* sums, TileSums tile_sums);
+
   std::vector<PoseSplat> pose_splats_;
   std::vector<double> tile_sums_;
 };

@@ -30,6 +30,18 @@ struct Observation {
   float gain, bias;    // observed = gain * rendered + bias
 };
 
+// Which pixels take part: patches of kPatch x kPatch pixels, of which one in `stride` is taken,
+// with a shift of `skew` patches from each row of patches to the next.
+struct PatchSampling {
+  int stride, skew;
+
+  constexpr bool takes(int patch_column, int patch_row) const {
+    return (patch_column + skew * patch_row) % stride == 0;
+  }
+};
+
+inline constexpr int kPatch = 4;
+
 struct TrackingWeights {
   float huber_colour;  // residual where the weight starts to fall; also its unit
   float depth_weight;  // of a depth residual of one sigma, against colour of one unit

@@ -59,19 +59,37 @@ class RasterPlan:
         low_pass: float = c.DEFAULT_LOW_PASS,
         *,
         wait: bool = True,
+        list_margin: float = 0.0,
     ) -> int:
         """Project, sort and bin the first ``count`` of (8 + D, capacity) spheres.
 
-        Returns how many are visible. With ``wait`` false a GPU's work is only queued and -1 comes
+        Returns how many are visible. With a ``list_margin`` in pixels, on the CPU only, ``refresh``
+        may follow. With ``wait`` false a GPU's work is only queued and -1 comes
         back; should the spheres need more room than those before, nothing is drawn.
         """
         view = native_view(camera, T_camera_world, low_pass)
         queues = not wait and self._plan.device.type == "cuda"
         name = "queue_project" if queues else "project"
-        visible = self._plan.call(name, parameters=parameters, count=count, view=view)
+        margin = {"list_margin": list_margin} if self._plan.device.type == "cpu" else {}
+        visible = self._plan.call(name, parameters=parameters, count=count, view=view, **margin)
         self._plan.sizes["height"], self._plan.sizes["width"] = camera.height, camera.width
-        self._spheres = parameters, count
+        self._camera, self._spheres = camera, (parameters, count)
         return -1 if queues else int(visible)
+
+    def refresh(
+        self,
+        camera: Camera,
+        T_camera_world: NDArray[np.float64],
+        low_pass: float = c.DEFAULT_LOW_PASS,
+    ) -> bool:
+        """Project the same spheres, unchanged since, from a pose nearby; their order is kept.
+
+        Returns False, and ``project`` must follow, where the image has moved by more than the
+        ``list_margin`` of ``project``, or where the camera is another one.
+        """
+        if self._spheres is None or camera != self._camera:
+            return False
+        return bool(self._plan.call("refresh", view=native_view(camera, T_camera_world, low_pass)))
 
     def forward(self, image: torch.Tensor) -> None:
         """Write the (5 + D, H, W) planes of what was projected into ``image``."""

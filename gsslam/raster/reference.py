@@ -13,10 +13,19 @@ from gsslam.raster import constants as c
 
 
 def rasterize_reference(
-    parameters: torch.Tensor, T_camera_world: torch.Tensor, camera: Camera, low_pass: float
+    parameters: torch.Tensor,
+    T_camera_world: torch.Tensor,
+    camera: Camera,
+    low_pass: float,
+    T_order: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the (5 + D, H, W) float64 planes of (8 + D, N) sphere parameters."""
-    weights, order, depth, _ = blending_weights(parameters, T_camera_world, camera, low_pass)
+    """Return the (5 + D, H, W) float64 planes of (8 + D, N) sphere parameters.
+
+    With ``T_order`` the spheres blend in the order that their depths have at that pose.
+    """
+    weights, order, depth, _ = blending_weights(
+        parameters, T_camera_world, camera, low_pass, T_order
+    )
     ordered = parameters.double()[:, order]  # (8 + D, V)
     channels = torch.cat(  # (5 + D, V): what a unit of weight adds to each plane
         [ordered[c.ROW_RGB], depth[None], torch.ones_like(depth)[None], ordered[c.ROW_FEATURE :]]
@@ -25,7 +34,11 @@ def rasterize_reference(
 
 
 def blending_weights(
-    parameters: torch.Tensor, T_camera_world: torch.Tensor, camera: Camera, low_pass: float
+    parameters: torch.Tensor,
+    T_camera_world: torch.Tensor,
+    camera: Camera,
+    low_pass: float,
+    T_order: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return weights (V, H*W) of the V drawn spheres, front to back, and what they came from.
 
@@ -41,7 +54,9 @@ def blending_weights(
     drawn &= points.isfinite().all(dim=0)
     order = drawn.nonzero()[:, 0]
     # Depths are compared as float32, as the kernels do; equal ones keep the order of their indices.
-    order = order[torch.argsort(points[2, order].float(), stable=True)]
+    T_order = T if T_order is None else T_order.double()
+    depths = T_order[2, :3] @ parameters[c.ROW_XYZ] + T_order[2, 3]  # (N,)
+    order = order[torch.argsort(depths[order].float(), stable=True)]
     (x, y, z), sigma, opacity = points[:, order], sigma[order], opacity[order]  # (V,)
 
     rows, columns = torch.meshgrid(
