@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -21,18 +22,51 @@ class ImageLevel:
     depth: torch.Tensor
 
 
+class FrameBuffers:
+    """Where the frames of a camera lie for the kernels; allocated once, used again for every frame.
+
+    Host memory is pinned where they go to a GPU. What ``load`` returns holds until the next frame.
+    """
+
+    def __init__(self, camera: Camera, levels: int, device: torch.device | str = "cpu") -> None:
+        """Make room for full, half, quarter ... resolution; fewer where a side becomes odd."""
+        height, width = camera.height, camera.width
+        pinned = torch.device(device).type == "cuda"
+        self._host_rgb = torch.empty((height, width, 3), dtype=torch.uint8, pin_memory=pinned)
+        self._host_depth = torch.empty((height, width), pin_memory=pinned)
+        self._rgb = torch.empty((height, width, 3), dtype=torch.uint8, device=device)
+        self._depth = torch.empty((height, width), device=device)
+        self._levels: list[ImageLevel] = []
+        while True:
+            rgb = torch.empty((3, height, width), device=device)
+            resized = camera.resized(width, height)
+            self._levels.append(
+                ImageLevel(resized, rgb, torch.empty((height, width), device=device))
+            )
+            if len(self._levels) == levels or height % 2 or width % 2:
+                break
+            height, width = height // 2, width // 2
+
+    def load(self, frame: Frame) -> list[ImageLevel]:
+        """Return the frame at every resolution, the finest first."""
+        self._host_rgb.copy_(torch.from_numpy(frame.rgb))
+        self._host_depth.copy_(torch.from_numpy(frame.depth))
+        self._rgb.copy_(self._host_rgb, non_blocking=True)
+        self._depth.copy_(self._host_depth, non_blocking=True)
+        finest = self._levels[0]
+        torch.div(self._rgb.permute(2, 0, 1), 255, out=finest.rgb)
+        torch.nan_to_num(self._depth, nan=0.0, posinf=0.0, neginf=0.0, out=finest.depth)
+        for fine, coarse in pairwise(self._levels):
+            coarse.rgb.copy_(_halved(fine.rgb))
+            coarse.depth.copy_(_halved_depth(fine.depth))
+        return self._levels
+
+
 def build_pyramid(
     frame: Frame, levels: int, device: torch.device | str = "cpu"
 ) -> list[ImageLevel]:
-    """Return the frame at full, half, quarter ... resolution; fewer where a side becomes odd."""
-    rgb = torch.from_numpy(frame.rgb).to(device).permute(2, 0, 1).contiguous().float().div_(255)
-    depth = measured_depth(frame, device)
-    pyramid = [ImageLevel(frame.camera, rgb, depth)]
-    while len(pyramid) < levels and not (rgb.shape[1] % 2 or rgb.shape[2] % 2):
-        rgb, depth = _halved(rgb), _halved_depth(depth)
-        camera = frame.camera.resized(rgb.shape[2], rgb.shape[1])
-        pyramid.append(ImageLevel(camera, rgb, depth))
-    return pyramid
+    """Return the frame at full, half, quarter ... resolution, in buffers of its own."""
+    return FrameBuffers(frame.camera, levels, device).load(frame)
 
 
 def measured_depth(frame: Frame, device: torch.device | str = "cpu") -> torch.Tensor:

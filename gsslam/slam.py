@@ -20,7 +20,7 @@ from gsslam.keyframes import Keyframe, is_heldout, keyframe_images, keyframe_is_
 from gsslam.localization import Localizer
 from gsslam.mapping import Mapper
 from gsslam.mapping_thread import MappingThread
-from gsslam.pyramid import ImageLevel, build_pyramid
+from gsslam.pyramid import FrameBuffers, ImageLevel
 from gsslam.recorder import recorder
 from gsslam.rendering import render_view
 from gsslam.results import RenderedView, TrackingResult
@@ -66,11 +66,11 @@ class Slam:
             self._mapper, self._device, self._trace, own_thread=threads > 1
         )
         self._snapshot = MapSnapshot(self._mapper.map)
+        self._buffers = FrameBuffers(camera, config.tracking.levels, self._device)
         self._frames = TrackedFrames()
         self._exposure = (1.0, 0.0)
         self._last_tracked = False
-        # Position of the newest keyframe in tracking order.
-        self._keyframe_at = 0
+        self._keyframe_at = 0  # position of the newest keyframe in tracking order
         self._waiting_ms = self._mapping_ms = 0.0
 
     def __enter__(self) -> Slam:
@@ -80,7 +80,7 @@ class Slam:
         self.close()
 
     def close(self) -> None:
-        """End the mapping thread; nothing can be tracked after that."""
+        """End the mapping thread."""
         self._mapping.close()
 
     @property
@@ -109,7 +109,7 @@ class Slam:
         recorder.set_context(step=frame.index, map_version=self._snapshot.version)
         start = time.perf_counter()
         with self._trace.span("tracking", frame.index):
-            pyramid = build_pyramid(frame, self._config.tracking.levels, self._device)
+            pyramid = self._buffers.load(frame)
             estimate, reason = self._find_pose(frame, pyramid)
             T_camera_world = self._settle(estimate, reason)
         tracking_ms = 1000 * (time.perf_counter() - start)
