@@ -1,6 +1,6 @@
 // The backward pass of the blending: each warp stores its cell's sums for each sphere in the slot
 // that only it writes.
-#include "common/cuda_check.h"
+#include "common/cuda_launch.h"
 #include "rasterize/cuda_cell_sums.cuh"
 #include "rasterize/cuda_rasterizer.h"
 
@@ -104,6 +104,7 @@ __global__ void __launch_bounds__(kBlendThreads)
     blend_backward_plain(const RasterPlan p, const CudaBackward back) {
   __shared__ CellScratch<false> scratches[kBlendWarps];
   __shared__ CellSums::Shared shared[kBlendWarps];
+  wait_for_kernel_before();
   if (p.state->overflow) return;
   CellScratch<false>& scratch = scratches[threadIdx.x / 32];
   const CellPixel c = cell_pixel(p);
@@ -132,6 +133,7 @@ template <int kFeatures, bool kWithStatistics>
 __global__ void __launch_bounds__(kBlendThreads)
     blend_backward(const RasterPlan p, const CudaBackward back) {
   __shared__ CellScratch<false> scratches[kBlendWarps];
+  wait_for_kernel_before();
   if (p.state->overflow) return;
   CellScratch<false>& scratch = scratches[threadIdx.x / 32];
   const CellPixel c = cell_pixel(p);
@@ -178,10 +180,8 @@ __global__ void __launch_bounds__(kBlendThreads)
 template <int kFeatures>
 void launch(const RasterPlan& plan, const CudaBackward& back, cudaStream_t stream) {
   const unsigned blocks = kBlocksOfTile * plan.tiles();
-  if (back.error)
-    blend_backward<kFeatures, true><<<blocks, kBlendThreads, 0, stream>>>(plan, back);
-  else
-    blend_backward<kFeatures, false><<<blocks, kBlendThreads, 0, stream>>>(plan, back);
+  const auto kernel = back.error ? blend_backward<kFeatures, true> : blend_backward<kFeatures, false>;
+  launch_early("blend_backward", kernel, blocks, kBlendThreads, 0, stream, plan, back);
 }
 
 // TF32 came with compute capability 8.
@@ -196,7 +196,8 @@ bool has_tensor_cores() {
 
 void launch_backward(const RasterPlan& plan, const CudaBackward& back, cudaStream_t stream) {
   if (plan.num_features == 0 && !back.error && has_tensor_cores())
-    blend_backward_plain<<<kBlocksOfTile * plan.tiles(), kBlendThreads, 0, stream>>>(plan, back);
+    launch_early("blend_backward_plain", blend_backward_plain, kBlocksOfTile * plan.tiles(),
+                 kBlendThreads, 0, stream, plan, back);
   else if (plan.num_features == 0)
     launch<0>(plan, back, stream);
   else if (plan.num_features <= 16)
@@ -205,7 +206,6 @@ void launch_backward(const RasterPlan& plan, const CudaBackward& back, cudaStrea
     launch<32>(plan, back, stream);
   else
     launch<64>(plan, back, stream);
-  GSSLAM_LAUNCHED(blend_backward);
 }
 
 }  // namespace gsslam

@@ -63,9 +63,42 @@ __device__ __forceinline__ uint32_t slot_of(const TileEntry& entry, int cell) {
   return entry.cell + __popc(entry.word >> kIndexBits & ((1u << cell) - 1));
 }
 
-// Calls visit(buffer, k) for every sphere, which then lies in scratch at [buffer][k], and alive()
-// after every 32 entries, until it is false for all lanes. Returns the entry that comes next.
-template <bool kWithPose, typename Visit, typename Alive>
+// What is left out of a walk: nothing, or, at the cost of a test for each sphere, what reaches none
+// of the pixels of the lane's half of the cell. Halves are 4 x 4 pixels; each goes through its own
+// spheres, so that a warp works on two spheres at a time.
+enum class CellPart { kWhole, kHalf };
+
+inline constexpr float kLog2MinAlpha = -7.9943534f;
+
+// Bits of the staged spheres that reach the lane's half of the cell.
+__device__ __forceinline__ unsigned reaching_half(const CellPixel& c, const Splat* staged,
+                                                  int count) {
+  const int lane = threadIdx.x & 31;
+  const float left = c.x - lane % kCellWidth, top = c.y - lane / kCellWidth;  // pixel centres
+  bool in_left = false, in_right = false;
+  if (lane < count) {
+    const Splat s = staged[lane];
+    // A little more than exact: the blending tests alpha itself.
+    const float radius2 = __fdividef(kLog2MinAlpha - s.opacity, s.k) * 1.0001f + 1e-3f;
+    const float dy = fmaxf(fmaxf(top - s.my, s.my - (top + kCellHeight - 1)), 0.0f);
+    const float rest = radius2 - dy * dy;
+    constexpr int kHalfWidth = kCellWidth / 2;
+    const float dl = fmaxf(fmaxf(left - s.mx, s.mx - (left + kHalfWidth - 1)), 0.0f);
+    const float dr =
+        fmaxf(fmaxf(left + kHalfWidth - s.mx, s.mx - (left + kCellWidth - 1)), 0.0f);
+    in_left = dl * dl <= rest;
+    in_right = dr * dr <= rest;
+  }
+  const unsigned lefts = __ballot_sync(kFullWarp, in_left);
+  const unsigned rights = __ballot_sync(kFullWarp, in_right);
+  return lane % kCellWidth < kCellWidth / 2 ? lefts : rights;
+}
+
+// Calls visit for every sphere, which then lies in scratch at [buffer][k]: visit(buffer, k), or for
+// halves visit(buffer, k, reached), where `reached` is false in a half that is through. Calls
+// alive() after every 32 entries, until it is false for all lanes. Returns the entry that comes
+// next.
+template <CellPart kPart = CellPart::kWhole, bool kWithPose, typename Visit, typename Alive>
 __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPixel& c,
                                               CellScratch<kWithPose>& scratch, Visit visit,
                                               Alive alive) {
@@ -86,6 +119,17 @@ __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPix
     __pipeline_commit();
     return __popc(hits);
   };
+  const auto visit_staged = [&](int buffer, int count) {
+    if constexpr (kPart == CellPart::kWhole) {
+      for (int k = 0; k < count; ++k) visit(buffer, k);
+    } else {
+      unsigned left = reaching_half(c, scratch.splats[buffer], count);
+      while (__any_sync(kFullWarp, left)) {
+        visit(buffer, left ? __ffs(left) - 1 : 0, left != 0);
+        left &= left - 1;
+      }
+    }
+  };
   uint32_t position = c.begin;
   int buffer = 0;
   int count = stage(0, load(position));
@@ -95,7 +139,7 @@ __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPix
     next = load(position + 64);
     __pipeline_wait_prior(1);
     __syncwarp();
-    for (int k = 0; k < count; ++k) visit(buffer, k);
+    visit_staged(buffer, count);
     __syncwarp();  // the next copies overwrite what was read here
     position += 32;
     if (!__any_sync(kFullWarp, alive())) break;

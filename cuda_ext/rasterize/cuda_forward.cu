@@ -1,5 +1,5 @@
 // Blending, front to back.
-#include "common/cuda_check.h"
+#include "common/cuda_launch.h"
 #include "rasterize/cuda_cell.cuh"
 #include "rasterize/cuda_rasterizer.h"
 
@@ -11,6 +11,7 @@ template <int kFeatures>
 __global__ void __launch_bounds__(kBlendThreads)
     blend_forward(const RasterPlan p, float* __restrict__ image, int first_feature) {
   __shared__ CellScratch<false> scratches[kBlendWarps];
+  wait_for_kernel_before();
   if (p.state->overflow) return;
   CellScratch<false>& scratch = scratches[threadIdx.x / 32];
   const CellPixel c = cell_pixel(p);
@@ -57,15 +58,16 @@ __global__ void __launch_bounds__(kBlendThreads)
 
 void launch_forward(const RasterPlan& plan, float* image, cudaStream_t stream) {
   const unsigned blocks = kBlocksOfTile * plan.tiles();
-  if (plan.num_features == 0) {
-    blend_forward<0><<<blocks, kBlendThreads, 0, stream>>>(plan, image, 0);
-  } else if (plan.num_features <= 16) {
-    blend_forward<16><<<blocks, kBlendThreads, 0, stream>>>(plan, image, 0);
-  } else {
-    for (int first = 0; first < plan.num_features; first += 32)
-      blend_forward<32><<<blocks, kBlendThreads, 0, stream>>>(plan, image, first);
-  }
-  GSSLAM_LAUNCHED(blend_forward);
+  const auto launch = [&](auto kernel, int first_feature) {
+    launch_early("blend_forward", kernel, blocks, kBlendThreads, 0, stream, plan, image,
+                 first_feature);
+  };
+  if (plan.num_features == 0)
+    launch(blend_forward<0>, 0);
+  else if (plan.num_features <= 16)
+    launch(blend_forward<16>, 0);
+  else
+    for (int first = 0; first < plan.num_features; first += 32) launch(blend_forward<32>, first);
 }
 
 }  // namespace gsslam

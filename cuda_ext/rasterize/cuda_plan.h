@@ -20,6 +20,7 @@ inline constexpr int kBlendWarps = 2;  // a block blends a quarter of a tile
 inline constexpr int kBlocksOfTile = kTileCells / kBlendWarps;
 inline constexpr int kBlendThreads = 32 * kBlendWarps;
 inline constexpr int kBinThreads = 256;
+inline constexpr int kBinWarps = kBinThreads / 32;
 inline constexpr int kGatherThreads = 128;
 inline constexpr int kCounterStride = 8;  // tile counters lie in memory sectors of their own
 inline constexpr int kIndexBits = 24;     // of an entry; the other eight are the cells
@@ -64,6 +65,7 @@ struct RasterPlan {
   uint32_t* cell_counts;   // by sphere
   uint32_t* first_cell;    // by sphere
   uint32_t* block_cells;   // by block of spheres: cells, then cells before it
+  uint32_t* warp_cells;    // by warp of spheres: cells before it in its block
   uint32_t* tile_next;     // by tile, kCounterStride apart: entries, then the next to be filled
   uint32_t* tile_start;    // by tile, one more at the end
   uint32_t* tile_order;    // tiles, longest list first

@@ -48,6 +48,7 @@ void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int
     cell_counts_.reserve(room);
     first_cell_.reserve(room);
     block_cells_.reserve(blocks_for(room, kBinThreads));
+    warp_cells_.reserve(kBinWarps * block_cells_.size());
     if (num_features_) features_.reserve(room * num_features_);
     pose_partials_.reserve(size_t{kPoseSums} * (blocks_for(room, kGatherThreads) + 1));
   }
@@ -81,6 +82,7 @@ void CudaRasterizer::reserve_entries(uint64_t entries, uint64_t cells) {
   plan_.cell_counts = cell_counts_.get();
   plan_.first_cell = first_cell_.get();
   plan_.block_cells = block_cells_.get();
+  plan_.warp_cells = warp_cells_.get();
   plan_.tile_next = tile_next_.get();
   plan_.tile_start = tile_start_.get();
   plan_.tile_order = tile_order_.get();
@@ -162,7 +164,7 @@ size_t CudaRasterizer::bytes() const {
   return sizeof(RasterState) + splats_.size() * sizeof(Splat) +
          pose_splats_.size() * sizeof(PoseSplat) + listed_at_.size() * sizeof(float2) +
          4 * (radius2_.size() + features_.size() + sums_.size() + cell_counts_.size() +
-              first_cell_.size() + block_cells_.size() + tile_next_.size() + tile_start_.size() +
+              first_cell_.size() + block_cells_.size() + warp_cells_.size() + tile_next_.size() + tile_start_.size() +
               tile_order_.size() + cell_words_.size()) +
          8 * (keys_.size() + entries_.size() + pose_partials_.size());
 }

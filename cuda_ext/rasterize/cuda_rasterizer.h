@@ -62,7 +62,7 @@ class CudaRasterizer {
   DeviceBuffer<PoseSplat> pose_splats_;
   DeviceBuffer<float2> listed_at_;
   DeviceBuffer<float> radius2_, features_, sums_;
-  DeviceBuffer<uint32_t> cell_counts_, first_cell_, block_cells_, tile_next_, tile_start_,
+  DeviceBuffer<uint32_t> cell_counts_, first_cell_, block_cells_, warp_cells_, tile_next_, tile_start_,
       tile_order_, cell_words_;
   DeviceBuffer<uint64_t> keys_;
   DeviceBuffer<TileEntry> entries_;

@@ -1,7 +1,10 @@
 // Sorts the list of each tile by its unique keys: a merge sort by one block, in shared memory as
 // far as it reaches. Unique keys make the order the same however the list was filled. Short and
 // long lists have a kernel each, as long ones need so much shared memory that few blocks would run.
-#include "common/cuda_check.h"
+#include <algorithm>
+
+#include "common/cuda_launch.h"
+#include "common/reduce.cuh"
 #include "rasterize/cuda_rasterizer.h"
 
 namespace gsslam {
@@ -18,21 +21,46 @@ __device__ __forceinline__ void order(uint64_t& a, uint64_t& b) {
   b = high;
 }
 
-// Bitonic sort of a thread's own keys.
+// Leaves each key's lower or, in the upper of two lanes, the higher of the pair.
+__device__ __forceinline__ uint64_t choose(uint64_t own, uint64_t other, bool upper) {
+  return (other < own) != upper ? other : own;
+}
+
+// Bitonic sort of a warp's keys, lane by lane: key i of a lane comes before key i + 1 and before
+// all keys of the next lane. Runs are merged by comparing the first with the last, the second with
+// the last but one and so on, so that no run has to be sorted downwards.
 template <int kItems>
-__device__ __forceinline__ void sort_own(uint64_t (&key)[kItems]) {
+__device__ __forceinline__ void sort_in_warp(uint64_t (&key)[kItems]) {
+  const unsigned lane = threadIdx.x & 31;
 #pragma unroll
-  for (int size = 2; size <= kItems; size *= 2)
-#pragma unroll
-    for (int stride = size / 2; stride > 0; stride /= 2)
+  for (int size = 2; size <= 32 * kItems; size *= 2) {
+    if (size <= kItems) {
 #pragma unroll
       for (int i = 0; i < kItems; ++i)
-        if ((i & stride) == 0) {
-          if (i & size)
-            order(key[i + stride], key[i]);
-          else
-            order(key[i], key[i + stride]);
-        }
+        if (const int other = i ^ (size - 1); i < other) order(key[i], key[other]);
+    } else {
+      const int lanes = size / kItems;
+      uint64_t other[kItems];
+#pragma unroll
+      for (int i = 0; i < kItems; ++i)
+        other[i] = __shfl_xor_sync(kFullWarp, key[kItems - 1 - i], lanes - 1);
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) key[i] = choose(key[i], other[i], lane & (lanes / 2));
+    }
+#pragma unroll
+    for (int stride = size / 4; stride > 0; stride /= 2) {
+      if (stride >= kItems) {
+        const int lanes = stride / kItems;
+#pragma unroll
+        for (int i = 0; i < kItems; ++i)
+          key[i] = choose(key[i], __shfl_xor_sync(kFullWarp, key[i], lanes), lane & lanes);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kItems; ++i)
+          if ((i & stride) == 0) order(key[i], key[i + stride]);
+      }
+    }
+  }
 }
 
 // How many of the first `diagonal` keys of two sorted runs, merged, come from the first.
@@ -50,23 +78,24 @@ __device__ __forceinline__ uint32_t merge_path(const uint64_t* a, uint32_t size_
   return low;
 }
 
-// Sorts up to kThreads x kItems keys into `shared`.
+// Sorts up to kThreads x kItems keys into `shared`: each warp its own in registers, then by merges.
 template <int kThreads, int kItems>
 __device__ __forceinline__ void sort_in_block(const uint64_t* keys, uint32_t count,
                                               uint64_t* shared) {
+  constexpr uint32_t kOfWarp = 32 * kItems;
   uint64_t key[kItems];
+  const uint32_t of_warp = threadIdx.x / 32 * kOfWarp;
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
-    const uint32_t at = i * kThreads + threadIdx.x;  // any share of the keys will do
+    const uint32_t at = of_warp + i * 32 + threadIdx.x % 32;  // any share of them will do
     key[i] = at < count ? keys[at] : kLast;
   }
-  sort_own(key);
+  if (of_warp < count) sort_in_warp(key);
   const uint32_t first = threadIdx.x * kItems;
 #pragma unroll
   for (int i = 0; i < kItems; ++i) shared[first + i] = key[i];
-  for (uint32_t width = kItems; width < kThreads * kItems; width *= 2) {
-    const bool in_warp = 2 * width <= 32 * kItems;  // both runs are the warp's own
-    in_warp ? __syncwarp() : __syncthreads();
+  for (uint32_t width = kOfWarp; width < count; width *= 2) {
+    __syncthreads();
     const uint32_t pair = first & ~(2 * width - 1), diagonal = first - pair;
     const uint64_t *a = shared + pair, *b = a + width;
     uint32_t from_a = merge_path(a, width, b, width, diagonal), from_b = diagonal - from_a;
@@ -82,7 +111,7 @@ __device__ __forceinline__ void sort_in_block(const uint64_t* keys, uint32_t cou
         next_b = ++from_b < width ? b[from_b] : kLast;
       }
     }
-    in_warp ? __syncwarp() : __syncthreads();
+    __syncthreads();
 #pragma unroll
     for (int i = 0; i < kItems; ++i) shared[first + i] = key[i];
   }
@@ -124,6 +153,7 @@ __device__ __forceinline__ void store_entry(const RasterPlan& p, TileEntry* entr
 
 __global__ void __launch_bounds__(kShortThreads) sort_short_lists(const RasterPlan p) {
   __shared__ uint64_t shared[kShort];
+  wait_for_kernel_before();
   if (p.state->keeps_lists()) return;
   const uint32_t tile = p.tile_order[blockIdx.x];
   const uint32_t start = p.tile_start[tile], count = p.tile_start[tile + 1] - start;
@@ -134,12 +164,8 @@ __global__ void __launch_bounds__(kShortThreads) sort_short_lists(const RasterPl
     store_entry(p, p.entries + start + i, shared[i]);
 }
 
-__global__ void __launch_bounds__(kLongThreads) sort_long_lists(const RasterPlan p) {
-  extern __shared__ uint64_t shared[];  // kChunk
-  if (p.state->keeps_lists()) return;
-  const uint32_t tile = p.tile_order[blockIdx.x];
-  const uint32_t start = p.tile_start[tile], count = p.tile_start[tile + 1] - start;
-  if (count <= kShort) return;
+__device__ __forceinline__ void sort_long_list(const RasterPlan& p, uint32_t start, uint32_t count,
+                                               uint64_t* shared) {
   uint64_t* const keys = p.keys + start;
   TileEntry* const entries = p.entries + start;
   if (count <= kChunk) {
@@ -167,17 +193,31 @@ __global__ void __launch_bounds__(kLongThreads) sort_long_lists(const RasterPlan
   for (uint32_t i = threadIdx.x; i < count; i += kLongThreads) store_entry(p, entries + i, from[i]);
 }
 
+// Few blocks, as there is often none to sort.
+__global__ void __launch_bounds__(kLongThreads) sort_long_lists(const RasterPlan p) {
+  extern __shared__ uint64_t shared[];  // kChunk
+  wait_for_kernel_before();
+  if (p.state->keeps_lists()) return;
+  for (int place = blockIdx.x; place < p.tiles(); place += gridDim.x) {
+    const uint32_t tile = p.tile_order[place];
+    const uint32_t start = p.tile_start[tile], count = p.tile_start[tile + 1] - start;
+    if (count < kShort) return;  // so are those that follow
+    if (count > kShort) sort_long_list(p, start, count, shared);
+    __syncthreads();  // before `shared` is used again
+  }
+}
+
 }  // namespace
 
 void launch_sort(const RasterPlan& plan, cudaStream_t stream) {
   constexpr int kBytes = kChunk * sizeof(uint64_t);
+  constexpr int kLongBlocks = 264;
   // More than 48 KB have to be asked for, on every device.
   GSSLAM_CUDA(
       cudaFuncSetAttribute(sort_long_lists, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  sort_long_lists<<<plan.tiles(), kLongThreads, kBytes, stream>>>(plan);
-  GSSLAM_LAUNCHED(sort_long_lists);
-  sort_short_lists<<<plan.tiles(), kShortThreads, 0, stream>>>(plan);
-  GSSLAM_LAUNCHED(sort_short_lists);
+  launch_early("sort_long_lists", sort_long_lists, std::min(plan.tiles(), kLongBlocks),
+               kLongThreads, kBytes, stream, plan);
+  launch_early("sort_short_lists", sort_short_lists, plan.tiles(), kShortThreads, 0, stream, plan);
 }
 
 }  // namespace gsslam
