@@ -14,7 +14,9 @@ namespace gsslam {
 // before it may touch what other kernels write. It also lets the next kernel's blocks be placed.
 __device__ __forceinline__ void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
+#ifdef GSSLAM_TRIGGER
   cudaTriggerProgrammaticLaunchCompletion();
+#endif
   cudaGridDependencySynchronize();
 #endif
 }

@@ -10,6 +10,10 @@ namespace gsslam {
 namespace {
 
 constexpr int kScanThreads = 1024;
+#ifndef BIN_BLOCKS
+#define BIN_BLOCKS 6
+#endif
+constexpr int kBinBlocks = BIN_BLOCKS;  // on a multiprocessor, so that 200,000 spheres are one wave
 
 __device__ __forceinline__ PoseSplat pose_splat(const View& view, const Splat& splat) {
   const SplatGeometry g = geometry_of(view, splat);
@@ -42,7 +46,7 @@ __device__ __forceinline__ void store_splat(const RasterPlan& p, const View& vie
     p.features[i * p.num_features + d] = p.parameters[(kFeature + d) * p.capacity + i];
 }
 
-__global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan p) {
+__global__ void __launch_bounds__(kBinThreads, kBinBlocks) project_spheres(const RasterPlan p) {
   __shared__ uint32_t warp_cells[kBinWarps];
   __shared__ TileScratch scratches[kBinWarps];
   __shared__ View view;
@@ -69,15 +73,16 @@ __global__ void __launch_bounds__(kBinThreads) project_spheres(const RasterPlan 
     const float radius = sqrtf(circle.radius2) + margin;
     circle.radius2 = radius * radius;
   }
+  if (active) store_splat(p, view, splat, circle.radius2, i);
   const int warp = threadIdx.x / 32;
-  const OwnCells cells = visit_tiles(p, scratches[warp], active, circle, 0.0f, 0,
-                                     [&](const Reached(&reached)[kTogether]) {
+  const OwnCells cells = visit_tiles<false>(p, scratches[warp], active, circle, 0.0f, 0,
+                                            [&](const Reached(&reached)[kTogether]) {
 #pragma unroll
-                                       for (const Reached& r : reached) count_tile(p, r);
-                                     });
+                                              for (const Reached& r : reached) count_tile(p, r);
+                                            });
   if (i < count) p.cell_counts[i] = cells.count;
-  if (cells.count) store_splat(p, view, splat, circle.radius2, i);
-  if (threadIdx.x % 32 == 0) warp_cells[warp] = cells.total;
+  const uint32_t of_warp = warp_sum(cells.count);
+  if (threadIdx.x % 32 == 0) warp_cells[warp] = of_warp;
   const unsigned visible = __syncthreads_count(cells.count > 0);
   if (threadIdx.x < kBinWarps) {
     uint32_t before = 0;
@@ -187,6 +192,9 @@ struct TileClasses {
   }
 };
 
+// A list is long from so many items on, and if it has so many times what a warp has on average.
+constexpr uint32_t kLeastLong = 768, kLongRatio = 3;
+
 // Turns counts into starts, checks that everything fits, and orders the tiles.
 __global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) {
   constexpr int kOwn = 4;  // neighbouring tiles of a thread
@@ -230,6 +238,9 @@ __global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) 
     p.tile_start[tiles] = static_cast<uint32_t>(entries);
     p.state->entries = entries;
     p.state->cells = cells;
+    p.state->items = p.state->segments = 0;
+    p.state->longest_whole =
+        static_cast<uint32_t>(max(uint64_t{kLeastLong}, kLongRatio * cells / p.warp_slots));
     if (!fits) p.state->overflow = 1;
   }
   __syncthreads();
@@ -247,7 +258,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) 
   }
 }
 
-__global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
+__global__ void __launch_bounds__(kBinThreads, kBinBlocks) fill_tiles(const RasterPlan p) {
   __shared__ TileScratch scratches[kBinWarps];
   wait_for_kernel_before();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
@@ -274,7 +285,7 @@ __global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
     p.cell_words[cell] = index | r.cells << kIndexBits;
   };
   const OwnCells cells =
-      visit_tiles(p, scratch, own_cells > 0, {splat.mx, splat.my, radius2}, splat.z,
+      visit_tiles<true>(p, scratch, own_cells > 0, {splat.mx, splat.my, radius2}, splat.z,
                   static_cast<uint32_t>(i), [&](const Reached(&reached)[kTogether]) {
                     uint32_t at[kTogether];
 #pragma unroll
@@ -285,7 +296,7 @@ __global__ void __launch_bounds__(kBinThreads) fill_tiles(const RasterPlan p) {
                     for (int k = 0; k < kTogether; ++k)
                       if (reached[k].cells) store(reached[k], at[k]);
                   });
-  if (own_cells) p.first_cell[i] = first + cells.first;
+  if (own_cells) p.first_cell[i] = first + cells.before;
 }
 
 }  // namespace

@@ -7,8 +7,10 @@ namespace gsslam {
 namespace {
 
 // Room for entries and cells of a map of unknown looks: grown where it is too small.
-constexpr uint64_t kEntriesOfSphere = 4, kCellsOfSphere = 12;
+constexpr uint64_t kEntriesOfSphere = 3, kCellsOfSphere = 10;
 constexpr uint64_t kLeastEntries = uint64_t{1} << 16;
+
+constexpr int kSegmentBlocks = 4;  // on a multiprocessor
 
 constexpr uint64_t kMostEntries = std::numeric_limits<uint32_t>::max();
 
@@ -23,6 +25,11 @@ CudaRasterizer::CudaRasterizer(int num_features, int device)
     : num_features_(num_features), device_(device) {
   const DeviceGuard guard(device);
   state_.reserve(1);
+  int processors = 0, threads = 0;
+  GSSLAM_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  GSSLAM_CUDA(cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device));
+  plan_.warp_slots = processors * threads / 64;  // half of what fits without registers in mind
+  segment_blocks_ = kSegmentBlocks * processors;
 }
 
 void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int width, int height,
@@ -59,6 +66,17 @@ void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int
   tile_next_.reserve_zeroed(tiles * kCounterStride, stream);
   tile_start_.reserve(tiles + 1);
   tile_order_.reserve(tiles);
+  cell_lists_.reserve(kTileCells * tiles);
+  // Only images without features are blended in segments; the tracker goes through whole lists.
+#ifdef NO_SEGMENTS
+  if (false) {
+#else
+  if (num_features_ == 0 && !for_tracking) {
+#endif
+    segments_.reserve(kMaxSegments);
+    segment_progress_.reserve(2 * kMaxSegments);
+    segment_pixels_.reserve(size_t{kMaxSegments} * kSegmentPlanes * 32);
+  }
   if (with_sums) sum_stride_ = std::max(sum_stride_, kSums + num_features_);
   reserve_entries(std::max(plan_.max_entries, std::max(kLeastEntries, kEntriesOfSphere * count)),
                   std::max(plan_.max_cells, std::max(kLeastEntries, kCellsOfSphere * count)));
@@ -69,8 +87,9 @@ void CudaRasterizer::reserve_entries(uint64_t entries, uint64_t cells) {
     throw CudaError("the spheres cover " + std::to_string(entries) + " tiles and " +
                     std::to_string(cells) + " cells, more than 2^32: they are far too large");
   keys_.reserve(entries);
-  entries_.reserve(entries);
+  sort_space_.reserve(entries);
   cell_words_.reserve(cells);
+  items_.reserve(cells);
   if (sum_stride_) sums_.reserve(cells * sum_stride_);
   plan_.max_entries = entries;
   plan_.max_cells = cells;
@@ -87,8 +106,17 @@ void CudaRasterizer::reserve_entries(uint64_t entries, uint64_t cells) {
   plan_.tile_start = tile_start_.get();
   plan_.tile_order = tile_order_.get();
   plan_.keys = keys_.get();
-  plan_.entries = entries_.get();
+  plan_.sort_space = sort_space_.get();
   plan_.cell_words = cell_words_.get();
+  plan_.items = items_.get();
+  plan_.cell_lists = cell_lists_.get();
+  if (segments_.size()) {
+    plan_.segments = segments_.get();
+    plan_.segment_progress = segment_progress_.get();
+    plan_.segments_done = segment_progress_.get() + kMaxSegments;
+    plan_.segment_pixels = segment_pixels_.get();
+    plan_.segment_blocks = segment_blocks_;
+  }
 }
 
 void CudaRasterizer::bin(cudaStream_t stream) const {
@@ -128,11 +156,13 @@ void CudaRasterizer::queue_project(const SphereMatrix& spheres, const View& view
   state.stale = 1;
   upload(plan_.state, state, stream);
   bin(stream);
+  has_blended_ = false;
 }
 
-void CudaRasterizer::forward(float* image, cudaStream_t stream) const {
+void CudaRasterizer::forward(float* image, cudaStream_t stream) {
   const DeviceGuard guard(device_);
   launch_forward(plan_, image, stream);
+  has_blended_ = true;
 }
 
 CudaBackward CudaRasterizer::backward_buffers(const float* image, const float* grad_image,
@@ -149,6 +179,10 @@ void CudaRasterizer::backward(const SphereMatrix& spheres, const BackwardArgumen
   sums_.reserve(plan_.max_cells * sum_stride_);
   const CudaBackward back =
       backward_buffers(arguments.image, arguments.grad_image, arguments.error);
+  if (plan_.segments && !has_blended_) {  // segments start from what the forward pass left
+    scratch_image_.reserve(kPlaneFeature * plan_.pixels());
+    forward(scratch_image_.get(), stream);
+  }
   launch_backward(plan_, back, stream);
   launch_gather(plan_, back, arguments.grad_parameters, arguments.statistics, pose_partials_.get(),
                 stream);
@@ -166,7 +200,9 @@ size_t CudaRasterizer::bytes() const {
          4 * (radius2_.size() + features_.size() + sums_.size() + cell_counts_.size() +
               first_cell_.size() + block_cells_.size() + warp_cells_.size() + tile_next_.size() + tile_start_.size() +
               tile_order_.size() + cell_words_.size()) +
-         8 * (keys_.size() + entries_.size() + pose_partials_.size());
+         8 * (keys_.size() + sort_space_.size() + items_.size() + pose_partials_.size()) +
+         sizeof(CellList) * cell_lists_.size() + sizeof(Segment) * segments_.size() +
+         4 * (segment_progress_.size() + segment_pixels_.size());
 }
 
 }  // namespace gsslam

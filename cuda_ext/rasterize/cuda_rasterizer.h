@@ -21,7 +21,7 @@ class CudaRasterizer {
   void queue_project(const SphereMatrix& spheres, const View& view, cudaStream_t stream);
 
   // Writes the (5 + D, height, width) image of the projected spheres.
-  void forward(float* image, cudaStream_t stream) const;
+  void forward(float* image, cudaStream_t stream);
 
   struct BackwardArguments {
     const float* image;
@@ -55,6 +55,8 @@ class CudaRasterizer {
   void reserve_entries(uint64_t entries, uint64_t cells);
 
   int num_features_, device_;
+  int segment_blocks_ = 0;
+  bool has_blended_ = false;  // since the last projection
   int sum_stride_ = 0;
   RasterPlan plan_{};
   DeviceBuffer<RasterState> state_;
@@ -64,8 +66,12 @@ class CudaRasterizer {
   DeviceBuffer<float> radius2_, features_, sums_;
   DeviceBuffer<uint32_t> cell_counts_, first_cell_, block_cells_, warp_cells_, tile_next_, tile_start_,
       tile_order_, cell_words_;
-  DeviceBuffer<uint64_t> keys_;
-  DeviceBuffer<TileEntry> entries_;
+  DeviceBuffer<uint64_t> keys_, sort_space_;
+  DeviceBuffer<CellItem> items_;
+  DeviceBuffer<CellList> cell_lists_;
+  DeviceBuffer<Segment> segments_;
+  DeviceBuffer<uint32_t> segment_progress_;
+  DeviceBuffer<float> segment_pixels_, scratch_image_;
   DeviceBuffer<double> pose_partials_;
 };
 

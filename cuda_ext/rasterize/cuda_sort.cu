@@ -1,5 +1,5 @@
-// Sorts the list of each tile by its unique keys: a merge sort by one block, in shared memory as
-// far as it reaches. Unique keys make the order the same however the list was filled. Short and
+// Sorts the list of each tile by its unique keys and deals it to the tile's cells: one block sorts
+// in shared memory as far as it reaches. Unique keys make the order the same however the list was filled. Short and
 // long lists have a kernel each, as long ones need so much shared memory that few blocks would run.
 #include <algorithm>
 
@@ -146,37 +146,117 @@ __device__ void merge_runs(const uint64_t* from, uint64_t* to, uint32_t count, u
   }
 }
 
-__device__ __forceinline__ void store_entry(const RasterPlan& p, TileEntry* entry, uint64_t key) {
-  const uint32_t cell = static_cast<uint32_t>(key);
-  *entry = {p.cell_words[cell], cell};
+// Numbers of items by warp and cell.
+template <int kThreads>
+using CellTable = uint32_t[kThreads / 32][kTileCells];
+
+// Cuts a long list into segments, if there is room for them.
+__device__ __forceinline__ void cut_list(const RasterPlan& p, uint32_t cell, CellList& list) {
+  if (!p.segments || list.size <= p.state->longest_whole) return;
+  const uint32_t size = (p.state->longest_whole / 2 + 31) / 32 * 32;
+  const uint32_t count = (list.size + size - 1) / size;
+  const uint32_t first = atomicAdd(&p.state->segments, count);
+  list.is_long = first + count <= kMaxSegments;
+  for (uint32_t i = 0; i < count && first + i < kMaxSegments; ++i) {
+    const uint32_t begin = list.first + i * size;
+    p.segments[first + i] = {cell, i, list.is_long ? count : 0, begin,
+                             min(begin + size, list.first + list.size)};
+    p.segment_progress[first + i] = kSegmentOpen;
+    p.segments_done[first + i] = 0;
+  }
+}
+
+// Turns the tile's sorted keys into the lists of its cells, in the same order. The keys are lost.
+template <int kThreads>
+__device__ __forceinline__ void store_cell_lists(const RasterPlan& p, uint32_t tile, uint64_t* keys,
+                                                 uint32_t count, CellTable<kThreads>& table) {
+  __shared__ uint32_t starts[kTileCells];
+  const uint32_t lane = threadIdx.x & 31, warp = threadIdx.x / 32, before_lane = (1u << lane) - 1;
+  uint32_t own = 0;  // in lane k < kTileCells, of cell k
+  for (uint32_t base = warp * 32; base < count; base += kThreads) {
+    const uint32_t i = base + lane;
+    uint32_t word = 0;
+    if (i < count) {
+      const uint32_t cell = static_cast<uint32_t>(keys[i]);
+      word = p.cell_words[cell];
+      keys[i] = static_cast<uint64_t>(word) << 32 | cell;
+    }
+#pragma unroll
+    for (int k = 0; k < kTileCells; ++k) {
+      const uint32_t hits = __popc(__ballot_sync(kFullWarp, word >> (kIndexBits + k) & 1));
+      own += lane == k ? hits : 0;
+    }
+  }
+  if (lane < kTileCells) table[warp][lane] = own;
+  __syncthreads();
+  if (warp == 0) {
+    uint32_t size = 0, of_tile;
+    for (int w = 0; w < kThreads / 32; ++w) size += lane < kTileCells ? table[w][lane] : 0;
+    const uint32_t before = warp_exclusive_sum(size, of_tile);
+    uint32_t first = lane == 0 ? atomicAdd(&p.state->items, of_tile) : 0;
+    first = __shfl_sync(kFullWarp, first, 0) + before;
+    if (lane < kTileCells) {
+      CellList list{first, size, 0};
+      cut_list(p, tile * kTileCells + lane, list);
+      p.cell_lists[tile * kTileCells + lane] = list;
+      starts[lane] = first;
+    }
+  }
+  __syncthreads();
+  uint32_t next = lane < kTileCells ? starts[lane] : 0;  // item of cell k, in lane k
+  for (uint32_t base = 0; base < count; base += kThreads) {
+    const uint32_t i = base + threadIdx.x;
+    const uint64_t key = i < count ? keys[i] : 0;
+    const uint32_t word = static_cast<uint32_t>(key >> 32);
+    unsigned hits[kTileCells];
+    own = 0;
+#pragma unroll
+    for (int k = 0; k < kTileCells; ++k) {
+      hits[k] = __ballot_sync(kFullWarp, word >> (kIndexBits + k) & 1);
+      own = lane == k ? __popc(hits[k]) : own;
+    }
+    if (lane < kTileCells) table[warp][lane] = own;
+    __syncthreads();
+    uint32_t at = next;
+    if (lane < kTileCells)
+      for (int w = 0; w < kThreads / 32; ++w) {
+        if (w == static_cast<int>(warp)) at = next;
+        next += table[w][lane];
+      }
+    uint32_t slot = static_cast<uint32_t>(key);
+#pragma unroll
+    for (int k = 0; k < kTileCells; ++k) {
+      const uint32_t start = __shfl_sync(kFullWarp, at, k);
+      if (word >> (kIndexBits + k) & 1)
+        p.items[start + __popc(hits[k] & before_lane)] = {word & kIndexMask, slot++};
+    }
+    __syncthreads();  // before the table is used again
+  }
 }
 
 __global__ void __launch_bounds__(kShortThreads) sort_short_lists(const RasterPlan p) {
   __shared__ uint64_t shared[kShort];
+  __shared__ CellTable<kShortThreads> table;
   wait_for_kernel_before();
   if (p.state->keeps_lists()) return;
   const uint32_t tile = p.tile_order[blockIdx.x];
   const uint32_t start = p.tile_start[tile], count = p.tile_start[tile + 1] - start;
   if (threadIdx.x == 0) p.tile_next[tile * kCounterStride] = 0;  // ready for the next pass
+  if (count == 0 && threadIdx.x < kTileCells)
+    p.cell_lists[tile * kTileCells + threadIdx.x] = {0, 0, 0};
   if (count == 0 || count > kShort) return;
   sort_chunk<kShortThreads, kShortItems>(p.keys + start, count, shared);
-  for (uint32_t i = threadIdx.x; i < count; i += kShortThreads)
-    store_entry(p, p.entries + start + i, shared[i]);
+  store_cell_lists<kShortThreads>(p, tile, shared, count, table);
 }
 
-__device__ __forceinline__ void sort_long_list(const RasterPlan& p, uint32_t start, uint32_t count,
-                                               uint64_t* shared) {
-  uint64_t* const keys = p.keys + start;
-  TileEntry* const entries = p.entries + start;
+// Returns where the sorted keys are.
+__device__ __forceinline__ uint64_t* sort_long_list(const RasterPlan& p, uint32_t start,
+                                                    uint32_t count, uint64_t* shared) {
+  uint64_t *from = p.keys + start, *to = p.sort_space + start;
   if (count <= kChunk) {
-    sort_chunk<kLongThreads, kLongItems>(keys, count, shared);
-    for (uint32_t i = threadIdx.x; i < count; i += kLongThreads)
-      store_entry(p, entries + i, shared[i]);
-    return;
+    sort_chunk<kLongThreads, kLongItems>(from, count, shared);
+    return shared;
   }
-  static_assert(sizeof(TileEntry) == sizeof(uint64_t));
-  uint64_t* from = keys;
-  uint64_t* to = reinterpret_cast<uint64_t*>(entries);  // until the end, room for keys
   for (uint32_t base = 0; base < count; base += kChunk) {
     const uint32_t size = min(kChunk, count - base);
     sort_chunk<kLongThreads, kLongItems>(from + base, size, shared);
@@ -190,20 +270,22 @@ __device__ __forceinline__ void sort_long_list(const RasterPlan& p, uint32_t sta
     from = to;
     to = other;
   }
-  for (uint32_t i = threadIdx.x; i < count; i += kLongThreads) store_entry(p, entries + i, from[i]);
+  return from;
 }
 
 // Few blocks, as there is often none to sort.
 __global__ void __launch_bounds__(kLongThreads) sort_long_lists(const RasterPlan p) {
   extern __shared__ uint64_t shared[];  // kChunk
+  __shared__ CellTable<kLongThreads> table;
   wait_for_kernel_before();
   if (p.state->keeps_lists()) return;
   for (int place = blockIdx.x; place < p.tiles(); place += gridDim.x) {
     const uint32_t tile = p.tile_order[place];
     const uint32_t start = p.tile_start[tile], count = p.tile_start[tile + 1] - start;
     if (count < kShort) return;  // so are those that follow
-    if (count > kShort) sort_long_list(p, start, count, shared);
-    __syncthreads();  // before `shared` is used again
+    if (count == kShort) continue;
+    uint64_t* const sorted = sort_long_list(p, start, count, shared);
+    store_cell_lists<kLongThreads>(p, tile, sorted, count, table);
   }
 }
 

@@ -61,42 +61,44 @@ __device__ __forceinline__ TileRange tile_range(const Circle& c, const RasterPla
 struct Reached {
   int tile;
   uint32_t cells;  // bits
-  uint32_t cell;   // number of cells that the warp's circles reach before these
+  uint32_t cell;   // number of cells that the warp's circles reach before these, where it is asked
   int owner;       // of the circles that are not empty
 };
 
 // What a warp has in shared memory while it visits tiles.
 struct TileScratch {
-  float4 circles[32];       // centre, radius^2, and what the caller puts beside them
-  int4 ranges[32];          // first column and row, columns, first candidate
-  uint32_t indices[32];     // of the spheres
-  uint32_t first_cell[33];  // as Reached::cell
+  float4 circles[32];   // centre, radius^2, and what the caller puts beside them
+  int4 ranges[32];      // first column and row, columns, first candidate
+  uint32_t indices[32];  // of the spheres
+  uint32_t cells[33];   // of a circle; or, where places are asked, before it
 };
 
+// Cells of a lane's circle, and the number of the warp's before it if places are asked.
 struct OwnCells {
-  uint32_t first, count;  // of the lane's circle, from the warp's first
-  uint32_t total;         // of the warp
+  uint32_t before, count;
 };
 
 // Calls visit(reached) for the tiles in reach of the warp's 32 circles, kTogether x 32 of them at a
 // time. All tiles of all circles' bounding boxes are dealt to the lanes in turn, so that a large
 // circle among small ones keeps no lane waiting. All lanes of the warp must call it; one without a
 // circle passes active = false.
-template <typename Visit>
+template <bool kWithPlaces, typename Visit>
 __device__ __forceinline__ OwnCells visit_tiles(const RasterPlan& p, TileScratch& scratch,
                                                 bool active, const Circle& own, float beside,
                                                 uint32_t index, Visit visit) {
   const unsigned lane = threadIdx.x & 31, before_lane = (1u << lane) - 1;
   TileRange range{};
   if (active) range = tile_range(own, p);
+  const bool filled = range.tiles > 0;
   uint32_t candidates;
   const uint32_t start = warp_exclusive_sum(range.tiles, candidates);
-  const unsigned filled = __ballot_sync(kFullWarp, range.tiles > 0);
-  const int slot = __popc(filled & before_lane);
-  if (range.tiles > 0) {
+  const unsigned circles = __ballot_sync(kFullWarp, filled);
+  const int slot = __popc(circles & before_lane);
+  if (filled) {
     scratch.circles[slot] = {own.mx, own.my, own.radius2, beside};
     scratch.ranges[slot] = {range.x0, range.y0, range.columns, static_cast<int>(start)};
     scratch.indices[slot] = index;
+    scratch.cells[slot] = 0;
   }
   __syncwarp();
   uint32_t cells = 0;
@@ -109,34 +111,34 @@ __device__ __forceinline__ OwnCells visit_tiles(const RasterPlan& p, TileScratch
       const uint32_t first = base + 32 * k;
       if (first >= candidates) continue;
       const uint32_t begins_at = start - first;  // wraps around where it began before
-      const unsigned begins = warp_or(range.tiles > 0 && begins_at < 32 ? 1u << begins_at : 0u);
+      const unsigned begins = warp_or(filled && begins_at < 32 ? 1u << begins_at : 0u);
       const int owner = begun + __popc(begins & (before_lane << 1 | 1));
       begun += __popc(begins);
-      const uint32_t candidate = first + lane;
       const int4 r = scratch.ranges[owner];
       const float4 c = scratch.circles[owner];
-      const int place = static_cast<int>(candidate) - r.w;
+      const int place = static_cast<int>(first + lane) - r.w;
       // Exact: the numbers are far smaller than a float's 24 bits can tell apart.
       const int row = static_cast<int>(__fdividef(place + 0.5f, static_cast<float>(r.z)));
       const int x = r.x + place - row * r.z, y = r.y + row;
-      const uint32_t bits = candidate < candidates
+      const uint32_t bits = first + lane < candidates
                                 ? reached_cells({c.x, c.y, c.z}, x, y, p.width, p.height)
                                 : 0;
-      uint32_t total;
-      const uint32_t cell = cells + warp_exclusive_sum(__popc(bits), total);
-      cells += total;
-      if (place == 0) scratch.first_cell[owner] = cell;
-      reached[k] = {y * p.tiles_x + x, bits, cell, owner};
+      reached[k] = {y * p.tiles_x + x, bits, 0, owner};
+      if constexpr (kWithPlaces) {
+        uint32_t total;
+        reached[k].cell = cells + warp_exclusive_sum(__popc(bits), total);
+        cells += total;
+        if (place == 0) scratch.cells[owner] = reached[k].cell;
+      } else if (bits) {
+        atomicAdd(&scratch.cells[owner], __popc(bits));
+      }
     }
     visit(reached);
   }
-  if (lane == 0) scratch.first_cell[__popc(filled)] = cells;
+  if (kWithPlaces && lane == 0) scratch.cells[__popc(circles)] = cells;
   __syncwarp();
-  OwnCells out{0, 0, cells};
-  if (range.tiles > 0) {
-    out.first = scratch.first_cell[slot];
-    out.count = scratch.first_cell[slot + 1] - out.first;
-  }
+  OwnCells out{0, filled ? scratch.cells[slot] : 0};
+  if (kWithPlaces && filled) out = {out.count, scratch.cells[slot + 1] - out.count};
   return out;
 }
 

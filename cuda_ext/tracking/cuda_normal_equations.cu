@@ -14,6 +14,9 @@ namespace {
 
 constexpr int kColours = 3;
 constexpr int kChannels = kColours + 1;  // and depth
+#ifndef NE_UNROLL
+#define NE_UNROLL 2
+#endif
 constexpr int kPaddedSums = 64;          // for the transposed sum: two of 32
 static_assert(kTrackSums <= kPaddedSums);
 
@@ -37,13 +40,13 @@ __device__ __forceinline__ Rendered render(const RasterPlan& p, const CellPixel&
   Rendered out{};
   float T = c.inside ? 1.0f : 0.0f;
   float S[6] = {}, depth_slope[3] = {};
-  if (c.begin < c.end) out.nearest = p.splats[p.entries[c.begin].word & (kMaxSpheres - 1)].z;
-  walk_cell<CellPart::kHalf>(
+  if (c.begin < c.end) out.nearest = p.splats[p.items[c.begin].index].z;
+  walk_cell<NE_UNROLL>(
       p, c, scratch,
-      [&](int buffer, int k, bool reached) {
+      [&](int buffer, int k) {
         const Splat s = scratch.splats[buffer][k];
         const PoseSplat pose = scratch.poses[buffer][k];
-        const CellContribution v = contribution(s, c.x, c.y, reached ? T : 0.0f);
+        const CellContribution v = contribution(s, c.x, c.y, T);
         if (!__any_sync(kFullWarp, v.alpha > 0)) return;
         const float w = v.alpha * T;
         const float ratio = odds(v.alpha);
@@ -175,7 +178,9 @@ __global__ void __launch_bounds__(kBlendThreads)
   wait_for_kernel_before();
   if (p.state->overflow || (plan.stop && *plan.stop)) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const CellPixel c = cell_pixel(p);
+  const uint32_t cell = cell_of_warp(p, blockIdx.x);
+  const CellList list = p.cell_lists[cell];
+  const CellPixel c = cell_pixel(p, cell, list.first, list.first + list.size);
   const Observation seen = *plan.seen;
   const Rendered rendered = render(p, c, scratches[warp]);
   const bool valid = c.inside && rendered.silhouette >= plan.weights.silhouette_threshold;
