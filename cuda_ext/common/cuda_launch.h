@@ -1,9 +1,11 @@
-// Launches that overlap: a kernel's blocks may be placed while the kernel before it in the stream
-// still runs, so that the launch costs no time. Needs compute capability 9; elsewhere kernels
-// follow one another as usual.
+// Launches that overlap: a kernel may be launched while the one before it in the stream comes to
+// its end, so that the launch costs less time. Needs compute capability 9; elsewhere, and in
+// graphs, where it was measured to cost more than it saves, kernels follow one another as usual.
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include <string>
 
 #include "common/cuda_check.h"
 
@@ -11,25 +13,21 @@ namespace gsslam {
 
 #ifdef __CUDACC__
 // Every kernel that is launched by launch_early calls this first, in all of its threads: nothing
-// before it may touch what other kernels write. It also lets the next kernel's blocks be placed.
+// before it may touch what other kernels write.
 __device__ __forceinline__ void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
-#ifdef GSSLAM_TRIGGER
-  cudaTriggerProgrammaticLaunchCompletion();
-#endif
   cudaGridDependencySynchronize();
 #endif
 }
 #endif
 
-inline bool can_launch_early() {
+inline bool can_launch_early(cudaStream_t stream) {
   int device = 0, major = 0;
   GSSLAM_CUDA(cudaGetDevice(&device));
   GSSLAM_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-#ifdef GSSLAM_NO_EARLY
-  return false;
-#endif
-  return major >= 9;
+  cudaStreamCaptureStatus status;
+  GSSLAM_CUDA(cudaStreamIsCapturing(stream, &status));
+  return major >= 9 && status == cudaStreamCaptureStatusNone;
 }
 
 template <typename... Parameters, typename... Arguments>
@@ -44,7 +42,7 @@ void launch_early(const char* name, void (*kernel)(Parameters...), dim3 grid, di
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = can_launch_early() ? 1 : 0;
+  config.numAttrs = can_launch_early(stream) ? 1 : 0;
   check_cuda(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
              (std::string("launch of ") + name).c_str(), __FILE__, __LINE__);
 }

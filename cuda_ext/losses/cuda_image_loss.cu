@@ -13,13 +13,8 @@
 namespace gsslam {
 namespace {
 
-#ifdef LOSS_TALL
-constexpr int kThreads = 256;
-constexpr int kWidth = 32, kHeight = 32;
-#else
 constexpr int kThreads = 128;
 constexpr int kWidth = 32, kHeight = 16;
-#endif
 constexpr int kReachX = kWidth + 2 * kWindowRadius, kReachY = kHeight + 2 * kWindowRadius;
 constexpr int kReachStride = 44;                      // a multiple of four
 constexpr int kPixels = kWidth * kHeight / kThreads;  // of a thread: neighbours in a column

@@ -10,6 +10,7 @@ namespace gsslam {
 namespace {
 
 constexpr int kFinishThreads = 1024;
+constexpr int kGatherBlocks = 6;  // on a multiprocessor
 
 // Points the pass at the keyframe of the next task.
 __device__ void begin_step(const MappingPlan& p, const MappingOptions& options) {
@@ -28,10 +29,8 @@ __global__ void begin_run(const MappingPlan p, const MappingOptions options) {
 }
 
 // Sums of the slots, chain rule and Adam, sphere by sphere: no gradient is written.
-#ifndef GATHER_MIN
-#define GATHER_MIN 1
-#endif
-__global__ void __launch_bounds__(kGatherThreads, GATHER_MIN) step_seen_spheres(const MappingPlan p) {
+__global__ void __launch_bounds__(kGatherThreads, kGatherBlocks)
+    step_seen_spheres(const MappingPlan p) {
   wait_for_kernel_before();
   const RasterPlan& raster = p.raster;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kGatherThreads + threadIdx.x;
@@ -216,9 +215,7 @@ std::vector<double> CudaMapping::run(AdamSpheres spheres, std::vector<MappingKey
   upload_all(tasks_.get(), tasks, stream);
   upload(state_.get(), MappingState{{}, 0, steps}, stream);
   for (uint32_t done = 0; done < steps;) {
-    RasterState raster{};
-    raster.count = count;
-    upload(plan_.raster.state, raster, stream);
+    raster_.begin_pass(count, View{}, 0.0f, stream);  // the view comes from the keyframe
     begin_run<<<1, 1, 0, stream>>>(plan_, options_);
     GSSLAM_LAUNCHED(begin_run);
     if (std::memcmp(&plan_, &captured_, sizeof(plan_)) != 0) graph_.reset();

@@ -140,11 +140,8 @@ __device__ __forceinline__ PixelGradient pass_sphere(const RasterPlan& p, const 
 }
 
 // Without features and statistics: the tensor cores add up.
-#ifndef BACK_UNROLL
-#define BACK_UNROLL 4
-#endif
 #ifndef BACK_MIN
-#define BACK_MIN 1
+#define BACK_MIN 14
 #endif
 __global__ void __launch_bounds__(kBlendThreads, BACK_MIN)
     blend_backward_plain(const RasterPlan p, const CudaBackward back) {
@@ -157,7 +154,7 @@ __global__ void __launch_bounds__(kBlendThreads, BACK_MIN)
     const float grad[4] = {pixel.grad[kPlaneRed], pixel.grad[kPlaneGreen], pixel.grad[kPlaneBlue],
                            pixel.grad[kPlaneDepth]};
     CellSums sums(shared[threadIdx.x / 32], c, grad, back.sums);
-    const uint32_t position = walk_cell<BACK_UNROLL>(
+    const uint32_t position = walk_cell<kVisits / 2>(
         p, c, scratch,
         [&](int buffer, int k) {
           const Splat s = scratch.splats[buffer][k];
@@ -229,9 +226,9 @@ __global__ void __launch_bounds__(kBlendThreads)
 
 template <int kFeatures>
 void launch(const RasterPlan& plan, const CudaBackward& back, cudaStream_t stream) {
-  const unsigned blocks =
-      kBlocksOfTile * plan.tiles() + (kFeatures == 0 ? plan.segment_blocks : 0);
-  const auto kernel = back.error ? blend_backward<kFeatures, true> : blend_backward<kFeatures, false>;
+  const unsigned blocks = kBlocksOfTile * plan.tiles() + (kFeatures == 0 ? plan.segment_blocks : 0);
+  const auto kernel =
+      back.error ? blend_backward<kFeatures, true> : blend_backward<kFeatures, false>;
   launch_early("blend_backward", kernel, blocks, kBlendThreads, 0, stream, plan, back);
 }
 

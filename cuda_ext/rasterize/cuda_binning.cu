@@ -10,10 +10,7 @@ namespace gsslam {
 namespace {
 
 constexpr int kScanThreads = 1024;
-#ifndef BIN_BLOCKS
-#define BIN_BLOCKS 6
-#endif
-constexpr int kBinBlocks = BIN_BLOCKS;  // on a multiprocessor, so that 200,000 spheres are one wave
+constexpr int kBinBlocks = 6;  // on a multiprocessor, so that 200,000 spheres are one wave
 
 __device__ __forceinline__ PoseSplat pose_splat(const View& view, const Splat& splat) {
   const SplatGeometry g = geometry_of(view, splat);
@@ -192,8 +189,9 @@ struct TileClasses {
   }
 };
 
-// A list is long from so many items on, and if it has so many times what a warp has on average.
-constexpr uint32_t kLeastLong = 768, kLongRatio = 3;
+// A list is long if it has so many items, and so many times what a warp has on average.
+constexpr uint32_t kLeastLong = 768, kLongRatio = 16;
+constexpr uint32_t kLeastSegment = 384, kSegmentRatio = 4;
 
 // Turns counts into starts, checks that everything fits, and orders the tiles.
 __global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) {
@@ -239,8 +237,10 @@ __global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) 
     p.state->entries = entries;
     p.state->cells = cells;
     p.state->items = p.state->segments = 0;
-    p.state->longest_whole =
-        static_cast<uint32_t>(max(uint64_t{kLeastLong}, kLongRatio * cells / p.warp_slots));
+    const uint64_t of_warp = cells / p.warp_slots;
+    p.state->longest_whole = static_cast<uint32_t>(max(uint64_t{kLeastLong}, kLongRatio * of_warp));
+    p.state->segment_size =
+        static_cast<uint32_t>(max(uint64_t{kLeastSegment}, kSegmentRatio * of_warp));
     if (!fits) p.state->overflow = 1;
   }
   __syncthreads();
@@ -271,8 +271,7 @@ __global__ void __launch_bounds__(kBinThreads, kBinBlocks) fill_tiles(const Rast
     splat = p.splats[i];
     radius2 = p.radius2[i];
   }
-  const uint32_t first =
-      p.block_cells[blockIdx.x] + p.warp_cells[blockIdx.x * kBinWarps + warp];
+  const uint32_t first = p.block_cells[blockIdx.x] + p.warp_cells[blockIdx.x * kBinWarps + warp];
   const uint32_t count = p.state->count;
   if (p.state->keeps_lists() || static_cast<int64_t>(blockIdx.x) * kBinThreads >= count) return;
   if (i >= count) own_cells = 0;
@@ -286,16 +285,16 @@ __global__ void __launch_bounds__(kBinThreads, kBinBlocks) fill_tiles(const Rast
   };
   const OwnCells cells =
       visit_tiles<true>(p, scratch, own_cells > 0, {splat.mx, splat.my, radius2}, splat.z,
-                  static_cast<uint32_t>(i), [&](const Reached(&reached)[kTogether]) {
-                    uint32_t at[kTogether];
+                        static_cast<uint32_t>(i), [&](const Reached(&reached)[kTogether]) {
+                          uint32_t at[kTogether];
 #pragma unroll
-                    for (int k = 0; k < kTogether; ++k)
-                      if (reached[k].cells)
-                        at[k] = atomicAdd(&p.tile_next[reached[k].tile * kCounterStride], 1u);
+                          for (int k = 0; k < kTogether; ++k)
+                            if (reached[k].cells)
+                              at[k] = atomicAdd(&p.tile_next[reached[k].tile * kCounterStride], 1u);
 #pragma unroll
-                    for (int k = 0; k < kTogether; ++k)
-                      if (reached[k].cells) store(reached[k], at[k]);
-                  });
+                          for (int k = 0; k < kTogether; ++k)
+                            if (reached[k].cells) store(reached[k], at[k]);
+                        });
   if (own_cells) p.first_cell[i] = first + cells.before;
 }
 
@@ -303,7 +302,8 @@ __global__ void __launch_bounds__(kBinThreads, kBinBlocks) fill_tiles(const Rast
 
 void launch_project(const RasterPlan& plan, cudaStream_t stream) {
   const unsigned blocks = blocks_for(plan.max_count, kBinThreads);
-  if (blocks) launch_early("project_spheres", project_spheres, blocks, kBinThreads, 0, stream, plan);
+  if (blocks)
+    launch_early("project_spheres", project_spheres, blocks, kBinThreads, 0, stream, plan);
 }
 
 void launch_refresh(const RasterPlan& plan, const Condition& make_lists, cudaStream_t stream) {

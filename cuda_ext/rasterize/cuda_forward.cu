@@ -24,8 +24,7 @@ __device__ __forceinline__ void blend(const RasterPlan& p, const CellPixel& c,
       p, c, scratch,
       [&](int buffer, int k) {
         const Splat s = scratch.splats[buffer][k];
-        const float w =
-            contribution(s, c.x, c.y, pixel.transmittance).alpha * pixel.transmittance;
+        const float w = contribution(s, c.x, c.y, pixel.transmittance).alpha * pixel.transmittance;
         pixel.planes[kPlaneRed] += w * s.r;
         pixel.planes[kPlaneGreen] += w * s.g;
         pixel.planes[kPlaneBlue] += w * s.b;
@@ -144,8 +143,7 @@ void launch_forward(const RasterPlan& plan, float* image, cudaStream_t stream) {
   else if (plan.num_features <= 16)
     launch(blend_forward<16>, 0, 0);
   else
-    for (int first = 0; first < plan.num_features; first += 32)
-      launch(blend_forward<32>, 0, first);
+    for (int first = 0; first < plan.num_features; first += 32) launch(blend_forward<32>, 0, first);
 }
 
 }  // namespace gsslam

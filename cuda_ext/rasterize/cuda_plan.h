@@ -24,7 +24,7 @@ inline constexpr int kBinThreads = 256;
 inline constexpr int kBinWarps = kBinThreads / 32;
 inline constexpr int kGatherThreads = 128;
 inline constexpr int kCounterStride = 8;  // tile counters lie in memory sectors of their own
-inline constexpr int kIndexBits = 24;  // of a cell word: the sphere; the other eight are cells
+inline constexpr int kIndexBits = 24;     // of a cell word: the sphere; the other eight are cells
 inline constexpr int64_t kMaxSpheres = int64_t{1} << kIndexBits;
 inline constexpr uint32_t kIndexMask = kMaxSpheres - 1;
 inline constexpr int kPoseSums = 12;  // entries of the upper 3 x 4 of T_camera_world
@@ -69,12 +69,12 @@ struct RasterState {
   uint32_t halt;    // set where what follows is not needed: nothing is projected or listed
   uint32_t ticket;  // counts blocks, to know the last; 0 between kernels
   uint32_t items;   // given to lists so far
-  // Lists longer than this are cut into segments of half the size. It follows the work there is for
-  // each warp that the GPU can hold: cutting pays where a few lists hold most of it.
-  uint32_t longest_whole;
+  // Lists longer than this are cut into segments. Both follow the work there is for each warp that
+  // the GPU can hold: cutting pays where a few lists hold most of it.
+  uint32_t longest_whole, segment_size;
   uint32_t segments;                         // of all lists
   uint32_t segment_ticket, segment_leavers;  // 0 between kernels
-  float margin;     // pixels by which circles are taken larger in the lists, so that they may move
+  float margin;  // pixels by which circles are taken larger in the lists, so that they may move
 
   GSSLAM_HD bool keeps_lists() const { return overflow || halt || !stale; }
 };

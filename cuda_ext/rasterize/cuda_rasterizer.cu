@@ -68,16 +68,12 @@ void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int
   tile_order_.reserve(tiles);
   cell_lists_.reserve(kTileCells * tiles);
   // Only images without features are blended in segments; the tracker goes through whole lists.
-#ifdef NO_SEGMENTS
-  if (false) {
-#else
   if (num_features_ == 0 && !for_tracking) {
-#endif
     segments_.reserve(kMaxSegments);
     segment_progress_.reserve(2 * kMaxSegments);
     segment_pixels_.reserve(size_t{kMaxSegments} * kSegmentPlanes * 32);
   }
-  if (with_sums) sum_stride_ = std::max(sum_stride_, kSums + num_features_);
+  if (with_sums) reserve_sums(kSums + num_features_);
   reserve_entries(std::max(plan_.max_entries, std::max(kLeastEntries, kEntriesOfSphere * count)),
                   std::max(plan_.max_cells, std::max(kLeastEntries, kCellsOfSphere * count)));
 }
@@ -150,13 +146,19 @@ void CudaRasterizer::queue_project(const SphereMatrix& spheres, const View& view
                                    cudaStream_t stream) {
   const DeviceGuard guard(device_);
   prepare(spheres, spheres.count, view.width, view.height, pose_splats_.size() > 0, false, stream);
-  RasterState state{};
-  state.view = view;
-  state.count = static_cast<uint32_t>(spheres.count);
-  state.stale = 1;
-  upload(plan_.state, state, stream);
+  begin_pass(spheres.count, view, 0.0f, stream);
   bin(stream);
   has_blended_ = false;
+}
+
+void CudaRasterizer::begin_pass(int64_t count, const View& view, float margin,
+                                cudaStream_t stream) const {
+  RasterState state{};
+  state.view = view;
+  state.count = static_cast<uint32_t>(count);
+  state.margin = margin;
+  state.stale = 1;
+  upload(plan_.state, state, stream);
 }
 
 void CudaRasterizer::forward(float* image, cudaStream_t stream) {
@@ -165,18 +167,25 @@ void CudaRasterizer::forward(float* image, cudaStream_t stream) {
   has_blended_ = true;
 }
 
+int CudaRasterizer::sum_stride(const float* error) const {
+  return kSums + num_features_ + (error ? kStatistics : 0);
+}
+
+void CudaRasterizer::reserve_sums(int stride) {
+  sum_stride_ = std::max(sum_stride_, stride);
+  sums_.reserve(plan_.max_cells * sum_stride_);
+}
+
 CudaBackward CudaRasterizer::backward_buffers(const float* image, const float* grad_image,
                                               const float* error) const {
-  return {image, grad_image, error, sums_.get(), kSums + num_features_ + (error ? kStatistics : 0)};
+  return {image, grad_image, error, sums_.get(), sum_stride(error)};
 }
 
 void CudaRasterizer::backward(const SphereMatrix& spheres, const BackwardArguments& arguments,
                               cudaStream_t stream) {
   const DeviceGuard guard(device_);
   plan_.parameters = spheres.data;  // it may have moved; its values are those projected
-  const int stride = kSums + num_features_ + (arguments.error ? kStatistics : 0);
-  sum_stride_ = std::max(sum_stride_, stride);
-  sums_.reserve(plan_.max_cells * sum_stride_);
+  reserve_sums(sum_stride(arguments.error));
   const CudaBackward back =
       backward_buffers(arguments.image, arguments.grad_image, arguments.error);
   if (plan_.segments && !has_blended_) {  // segments start from what the forward pass left
@@ -198,8 +207,8 @@ size_t CudaRasterizer::bytes() const {
   return sizeof(RasterState) + splats_.size() * sizeof(Splat) +
          pose_splats_.size() * sizeof(PoseSplat) + listed_at_.size() * sizeof(float2) +
          4 * (radius2_.size() + features_.size() + sums_.size() + cell_counts_.size() +
-              first_cell_.size() + block_cells_.size() + warp_cells_.size() + tile_next_.size() + tile_start_.size() +
-              tile_order_.size() + cell_words_.size()) +
+              first_cell_.size() + block_cells_.size() + warp_cells_.size() + tile_next_.size() +
+              tile_start_.size() + tile_order_.size() + cell_words_.size()) +
          8 * (keys_.size() + sort_space_.size() + items_.size() + pose_partials_.size()) +
          sizeof(CellList) * cell_lists_.size() + sizeof(Segment) * segments_.size() +
          4 * (segment_progress_.size() + segment_pixels_.size());

@@ -39,6 +39,8 @@ class CudaRasterizer {
   // Makes room for `max_count` spheres on an image of this size.
   void prepare(const SphereMatrix& spheres, int64_t max_count, int width, int height,
                bool for_tracking, bool with_sums, cudaStream_t stream);
+  // Gives the device the pass's state. Kernels may set another view.
+  void begin_pass(int64_t count, const View& view, float margin, cudaStream_t stream) const;
   void bin(cudaStream_t stream) const;  // of what the device's state says
   // Makes room for what an overflowed pass needed; returns whether there was one. Waits.
   bool grow(cudaStream_t stream);
@@ -53,6 +55,8 @@ class CudaRasterizer {
 
  private:
   void reserve_entries(uint64_t entries, uint64_t cells);
+  int sum_stride(const float* error) const;  // numbers of a slot
+  void reserve_sums(int stride);
 
   int num_features_, device_;
   int segment_blocks_ = 0;
@@ -64,8 +68,8 @@ class CudaRasterizer {
   DeviceBuffer<PoseSplat> pose_splats_;
   DeviceBuffer<float2> listed_at_;
   DeviceBuffer<float> radius2_, features_, sums_;
-  DeviceBuffer<uint32_t> cell_counts_, first_cell_, block_cells_, warp_cells_, tile_next_, tile_start_,
-      tile_order_, cell_words_;
+  DeviceBuffer<uint32_t> cell_counts_, first_cell_, block_cells_, warp_cells_, tile_next_,
+      tile_start_, tile_order_, cell_words_;
   DeviceBuffer<uint64_t> keys_, sort_space_;
   DeviceBuffer<CellItem> items_;
   DeviceBuffer<CellList> cell_lists_;

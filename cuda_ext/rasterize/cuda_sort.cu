@@ -1,6 +1,7 @@
 // Sorts the list of each tile by its unique keys and deals it to the tile's cells: one block sorts
-// in shared memory as far as it reaches. Unique keys make the order the same however the list was filled. Short and
-// long lists have a kernel each, as long ones need so much shared memory that few blocks would run.
+// in shared memory as far as it reaches. Unique keys make the order the same however the list was
+// filled. Short and long lists have a kernel each, as long ones need so much shared memory that few
+// blocks would run.
 #include <algorithm>
 
 #include "common/cuda_launch.h"
@@ -153,7 +154,7 @@ using CellTable = uint32_t[kThreads / 32][kTileCells];
 // Cuts a long list into segments, if there is room for them.
 __device__ __forceinline__ void cut_list(const RasterPlan& p, uint32_t cell, CellList& list) {
   if (!p.segments || list.size <= p.state->longest_whole) return;
-  const uint32_t size = (p.state->longest_whole / 2 + 31) / 32 * 32;
+  const uint32_t size = p.state->segment_size;
   const uint32_t count = (list.size + size - 1) / size;
   const uint32_t first = atomicAdd(&p.state->segments, count);
   list.is_long = first + count <= kMaxSegments;

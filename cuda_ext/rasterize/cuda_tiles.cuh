@@ -67,10 +67,10 @@ struct Reached {
 
 // What a warp has in shared memory while it visits tiles.
 struct TileScratch {
-  float4 circles[32];   // centre, radius^2, and what the caller puts beside them
-  int4 ranges[32];      // first column and row, columns, first candidate
+  float4 circles[32];    // centre, radius^2, and what the caller puts beside them
+  int4 ranges[32];       // first column and row, columns, first candidate
   uint32_t indices[32];  // of the spheres
-  uint32_t cells[33];   // of a circle; or, where places are asked, before it
+  uint32_t cells[33];    // of a circle; or, where places are asked, before it
 };
 
 // Cells of a lane's circle, and the number of the warp's before it if places are asked.
@@ -120,9 +120,8 @@ __device__ __forceinline__ OwnCells visit_tiles(const RasterPlan& p, TileScratch
       // Exact: the numbers are far smaller than a float's 24 bits can tell apart.
       const int row = static_cast<int>(__fdividef(place + 0.5f, static_cast<float>(r.z)));
       const int x = r.x + place - row * r.z, y = r.y + row;
-      const uint32_t bits = first + lane < candidates
-                                ? reached_cells({c.x, c.y, c.z}, x, y, p.width, p.height)
-                                : 0;
+      const uint32_t bits =
+          first + lane < candidates ? reached_cells({c.x, c.y, c.z}, x, y, p.width, p.height) : 0;
       reached[k] = {y * p.tiles_x + x, bits, 0, owner};
       if constexpr (kWithPlaces) {
         uint32_t total;

@@ -14,9 +14,6 @@ namespace {
 
 constexpr int kColours = 3;
 constexpr int kChannels = kColours + 1;  // and depth
-#ifndef NE_UNROLL
-#define NE_UNROLL 2
-#endif
 constexpr int kPaddedSums = 64;          // for the transposed sum: two of 32
 static_assert(kTrackSums <= kPaddedSums);
 
@@ -41,7 +38,7 @@ __device__ __forceinline__ Rendered render(const RasterPlan& p, const CellPixel&
   float T = c.inside ? 1.0f : 0.0f;
   float S[6] = {}, depth_slope[3] = {};
   if (c.begin < c.end) out.nearest = p.splats[p.items[c.begin].index].z;
-  walk_cell<NE_UNROLL>(
+  walk_cell<2>(
       p, c, scratch,
       [&](int buffer, int k) {
         const Splat s = scratch.splats[buffer][k];

@@ -294,10 +294,7 @@ TrackerState CudaTracker::estimate(const SphereMatrix& spheres,
   guesses_.reserve(std::max<size_t>(guesses.size(), 4));
   prepare(spheres, levels, stream);
   while (true) {
-    RasterState raster{};
-    raster.count = static_cast<uint32_t>(spheres.count);
-    raster.margin = options_.margin;
-    upload(levels_[0].raster.state, raster, stream);
+    raster_.begin_pass(spheres.count, View{}, options_.margin, stream);  // views come from levels
     GSSLAM_CUDA(cudaMemcpyAsync(guesses_.get(), guesses.data(),
                                 guesses.size() * sizeof(CameraState), cudaMemcpyHostToDevice,
                                 stream));
