@@ -207,18 +207,17 @@ def cpu_table(scene: Scene, options: Options) -> Table:
 
 def compare_sides(dataset: Dataset, options: Options, console: Console) -> None:
     """Time all sides on all scenes of a sequence, and profile the kernels on one."""
+    scene = back_projected_scene(dataset, options.frames, 200_000, (640, 480))
+    console.print(profile_kernels(scene))
+    console.print(crowded_table(options.rounds))
     rows: list[dict[str, Any]] = []
     for size in options.sizes:
         width, height = (int(x) for x in size.split("x"))
         for number in options.spheres:
             scene = back_projected_scene(dataset, options.frames, number, (width, height))
             rows += compare(scene, options)
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
-    if not _native.cuda_problem():
-        scene = back_projected_scene(dataset, options.frames, 200_000, (640, 480))
-        console.print(profile_kernels(scene))
-        console.print(crowded_table(options.rounds))
+            if options.json:  # after each scene, so that a run that is stopped leaves some
+                options.json.write_text(json.dumps(rows, indent=1))
 
 
 def main() -> None:

@@ -139,11 +139,10 @@ __device__ __forceinline__ PixelGradient pass_sphere(const RasterPlan& p, const 
   return out;
 }
 
+constexpr int kPlainBlocks = 16;  // on a multiprocessor
+
 // Without features and statistics: the tensor cores add up.
-#ifndef BACK_MIN
-#define BACK_MIN 14
-#endif
-__global__ void __launch_bounds__(kBlendThreads, BACK_MIN)
+__global__ void __launch_bounds__(kBlendThreads, kPlainBlocks)
     blend_backward_plain(const RasterPlan p, const CudaBackward back) {
   __shared__ CellScratch<false> scratches[kBlendWarps];
   __shared__ CellSums::Shared shared[kBlendWarps];

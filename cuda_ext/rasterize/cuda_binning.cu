@@ -24,10 +24,35 @@ __device__ __forceinline__ void load_view(const RasterPlan& p, View& view) {
         reinterpret_cast<const uint32_t*>(&p.state->view)[threadIdx.x];
 }
 
-// Counts a tile's entries.
-__device__ __forceinline__ void count_tile(const RasterPlan& p, const Reached& reached) {
-  if (reached.cells) atomicAdd(&p.tile_next[reached.tile * kCounterStride], 1u);
-}
+// Counters of the tiles' entries. A block counts in shared memory, where it holds them all: atomics
+// on scattered global addresses take a multiprocessor as long as its arithmetic.
+template <bool kShared>
+struct TileCounters {
+  uint32_t* counters;
+  int stride;
+
+  __device__ __forceinline__ TileCounters(const RasterPlan& p, uint32_t* shared)
+      : counters(kShared ? shared : p.tile_next), stride(kShared ? 1 : kCounterStride) {
+    if constexpr (kShared)
+      for (int tile = threadIdx.x; tile < p.tiles(); tile += kBinThreads) shared[tile] = 0;
+  }
+  // Returns the number before.
+  __device__ __forceinline__ uint32_t add(int tile) const {
+    return atomicAdd(&counters[tile * stride], 1u);
+  }
+  // Adds the block's numbers to those of all; its counters are then what those were before.
+  __device__ __forceinline__ void reserve(const RasterPlan& p) const {
+    if constexpr (!kShared) return;
+    __syncthreads();
+    for (int tile = threadIdx.x; tile < p.tiles(); tile += kBinThreads)
+      if (const uint32_t own = counters[tile])
+        counters[tile] = atomicAdd(&p.tile_next[tile * kCounterStride], own);
+    __syncthreads();
+  }
+};
+
+// Beyond this, too few blocks would fit on a multiprocessor.
+constexpr int kMostSharedTiles = 6144;
 
 __device__ __forceinline__ void store_splat(const RasterPlan& p, const View& view, Splat splat,
                                             float radius2, int64_t i) {
@@ -43,7 +68,9 @@ __device__ __forceinline__ void store_splat(const RasterPlan& p, const View& vie
     p.features[i * p.num_features + d] = p.parameters[(kFeature + d) * p.capacity + i];
 }
 
+template <bool kShared>
 __global__ void __launch_bounds__(kBinThreads, kBinBlocks) project_spheres(const RasterPlan p) {
+  extern __shared__ uint32_t tile_counts[];
   __shared__ uint32_t warp_cells[kBinWarps];
   __shared__ TileScratch scratches[kBinWarps];
   __shared__ View view;
@@ -56,6 +83,7 @@ __global__ void __launch_bounds__(kBinThreads, kBinBlocks) project_spheres(const
   const uint32_t count = p.state->count;
   const float margin = p.state->margin;
   if (p.state->keeps_lists() || static_cast<int64_t>(blockIdx.x) * kBinThreads >= count) return;
+  const TileCounters<kShared> counters(p, tile_counts);
   __syncthreads();
   Splat splat{};
   Circle circle{0, 0, -1};
@@ -75,8 +103,10 @@ __global__ void __launch_bounds__(kBinThreads, kBinBlocks) project_spheres(const
   const OwnCells cells = visit_tiles<false>(p, scratches[warp], active, circle, 0.0f, 0,
                                             [&](const Reached(&reached)[kTogether]) {
 #pragma unroll
-                                              for (const Reached& r : reached) count_tile(p, r);
+                                              for (const Reached& r : reached)
+                                                if (r.cells) counters.add(r.tile);
                                             });
+  counters.reserve(p);
   if (i < count) p.cell_counts[i] = cells.count;
   const uint32_t of_warp = warp_sum(cells.count);
   if (threadIdx.x % 32 == 0) warp_cells[warp] = of_warp;
@@ -258,7 +288,9 @@ __global__ void __launch_bounds__(kScanThreads) scan_counts(const RasterPlan p) 
   }
 }
 
+template <bool kShared>
 __global__ void __launch_bounds__(kBinThreads, kBinBlocks) fill_tiles(const RasterPlan p) {
+  extern __shared__ uint32_t tile_counts[];
   __shared__ TileScratch scratches[kBinWarps];
   wait_for_kernel_before();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
@@ -283,27 +315,45 @@ __global__ void __launch_bounds__(kBinThreads, kBinBlocks) fill_tiles(const Rast
     p.keys[at] = static_cast<uint64_t>(depth_bits) << 32 | cell;
     p.cell_words[cell] = index | r.cells << kIndexBits;
   };
-  const OwnCells cells =
-      visit_tiles<true>(p, scratch, own_cells > 0, {splat.mx, splat.my, radius2}, splat.z,
-                        static_cast<uint32_t>(i), [&](const Reached(&reached)[kTogether]) {
-                          uint32_t at[kTogether];
+  const TileCounters<kShared> counters(p, tile_counts);
+  const auto visit = [&](auto then) {
+    return visit_tiles<true>(p, scratch, own_cells > 0, {splat.mx, splat.my, radius2}, splat.z,
+                             static_cast<uint32_t>(i), then);
+  };
+  if constexpr (kShared) {  // once to count, so that the block's places are known
+    __syncthreads();
+    visit([&](const Reached(&reached)[kTogether]) {
 #pragma unroll
-                          for (int k = 0; k < kTogether; ++k)
-                            if (reached[k].cells)
-                              at[k] = atomicAdd(&p.tile_next[reached[k].tile * kCounterStride], 1u);
+      for (const Reached& r : reached)
+        if (r.cells) counters.add(r.tile);
+    });
+    counters.reserve(p);
+  }
+  const OwnCells cells = visit([&](const Reached(&reached)[kTogether]) {
+    uint32_t at[kTogether];
 #pragma unroll
-                          for (int k = 0; k < kTogether; ++k)
-                            if (reached[k].cells) store(reached[k], at[k]);
-                        });
+    for (int k = 0; k < kTogether; ++k)
+      if (reached[k].cells) at[k] = counters.add(reached[k].tile);
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k)
+      if (reached[k].cells) store(reached[k], at[k]);
+  });
   if (own_cells) p.first_cell[i] = first + cells.before;
+}
+
+// Bytes for a counter of each tile, or 0 where the kernels count in global memory.
+size_t counter_bytes(const RasterPlan& plan) {
+  return plan.tiles() <= kMostSharedTiles ? sizeof(uint32_t) * plan.tiles() : 0;
 }
 
 }  // namespace
 
 void launch_project(const RasterPlan& plan, cudaStream_t stream) {
   const unsigned blocks = blocks_for(plan.max_count, kBinThreads);
-  if (blocks)
-    launch_early("project_spheres", project_spheres, blocks, kBinThreads, 0, stream, plan);
+  if (blocks == 0) return;
+  const size_t bytes = counter_bytes(plan);
+  const auto kernel = bytes ? project_spheres<true> : project_spheres<false>;
+  launch_early("project_spheres", kernel, blocks, kBinThreads, bytes, stream, plan);
 }
 
 void launch_refresh(const RasterPlan& plan, const Condition& make_lists, cudaStream_t stream) {
@@ -318,7 +368,10 @@ void launch_scan(const RasterPlan& plan, cudaStream_t stream) {
 
 void launch_fill(const RasterPlan& plan, cudaStream_t stream) {
   const unsigned blocks = blocks_for(plan.max_count, kBinThreads);
-  if (blocks) launch_early("fill_tiles", fill_tiles, blocks, kBinThreads, 0, stream, plan);
+  if (blocks == 0) return;
+  const size_t bytes = counter_bytes(plan);
+  const auto kernel = bytes ? fill_tiles<true> : fill_tiles<false>;
+  launch_early("fill_tiles", kernel, blocks, kBinThreads, bytes, stream, plan);
 }
 
 }  // namespace gsslam

@@ -118,6 +118,13 @@ def test_long_lists_are_cut_and_give_the_same(logit: float) -> None:
     assert torch.equal(grad.cpu(), ours["plain"])
 
 
+def test_images_of_more_tiles_than_shared_memory_counts() -> None:
+    spheres, wide = room(20_000), Camera(4112, 400, 2000.0, 500.0, 2056.0, 200.0)
+    ours, theirs = run(spheres, "cuda", wide), run(spheres, "cpu", wide)
+    assert error(ours["image"], theirs["image"].double()) < 1e-4
+    assert error(ours["grad"], theirs["grad"].double()) < 2e-3
+
+
 def test_spheres_that_fill_the_image_make_room_for_their_lists() -> None:
     spheres = room(3000)
     spheres[3] += 4.5  # 90 times larger: every list overflows its first size
