@@ -10,7 +10,11 @@ namespace gsslam {
 namespace {
 
 constexpr int kScanThreads = 1024;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kBinBlocks = 4;  // as many as fit on a multiprocessor of compute capability 7.5
+#else
 constexpr int kBinBlocks = 6;  // on a multiprocessor, so that 200,000 spheres are one wave
+#endif
 
 __device__ __forceinline__ PoseSplat pose_splat(const View& view, const Splat& splat) {
   const SplatGeometry g = geometry_of(view, splat);
