@@ -4,7 +4,8 @@
 set -eu
 BUILD=${BUILD:-build/gpu}
 PYTHON=${PYTHON:-python3}
-TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations_cuda.py tests/test_fused.py"
+BENCH_OPTIONS=${BENCH_OPTIONS:-}
+TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations.py tests/test_fused.py"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 build() {
@@ -29,7 +30,8 @@ sanitize() {
 }
 
 bench() {
-    "$PYTHON" scripts/bench_cuda.py --sequence "${SEQUENCE:?set SEQUENCE to a folder of tum/fr1_xyz}"
+    "$PYTHON" -m scripts.bench_rasterizer --json "$BUILD/bench.json" $BENCH_OPTIONS \
+        --sequence "${SEQUENCE:?set SEQUENCE to a folder of tum/fr1_xyz}"
 }
 
 for step in ${*:-build test sanitize bench}; do

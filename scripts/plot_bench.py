@@ -1,6 +1,6 @@
-"""Plot what scripts/bench_cuda.py --json measured: ours and gsplat's times over the spheres.
+"""Plot what scripts/bench_rasterizer.py --json measured: times of the sides over the spheres.
 
-Run: python -m scripts.plot_bench --results results.json --out docs/images/bench_cuda.png
+Run: python -m scripts.plot_bench --results results.json --out docs/images/bench_rasterizer.png
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import matplotlib as mpl
@@ -36,8 +35,11 @@ def plot(rows: list[dict[str, Any]], options: Options) -> None:
     for panel, operation in zip(panels, OPERATIONS, strict=True):
         chosen = [r for r in rows if r["size"] == options.size and r["operation"] == operation]
         spheres = [row["spheres"] for row in chosen]
-        for side, colour in (("gsplat", "tab:orange"), ("ours", "tab:blue")):
-            times = [median(row[side]) for row in chosen]
+        colours = {"cpu": "tab:green", "gsplat": "tab:orange", "ours": "tab:blue"}
+        for side, colour in colours.items():
+            times = [row[side]["median"] for row in chosen if side in row]
+            if len(times) != len(spheres):
+                continue
             panel.plot(spheres, times, "o-", color=colour, label=side)
         panel.set(title=operation, xscale="log", yscale="log", xlabel="spheres")
         panel.grid(which="both", alpha=0.3)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -38,6 +39,47 @@ def measure(work: Callable[[], object], repeats: int) -> Timing:
         times.append(1e3 * (time.perf_counter() - start))
     low, median, high = statistics.quantiles(times[_WARM_UP:], n=4)
     return Timing(median, low, high)
+
+
+class Steps(Protocol):
+    """Work of which a call takes a number of steps, and may only queue them on a GPU."""
+
+    @property
+    def call(self) -> Callable[[], object]: ...  # noqa: D102
+    @property
+    def steps(self) -> int: ...  # noqa: D102
+
+
+def alternate(works: Mapping[str, Steps], rounds: int) -> dict[str, Timing]:
+    """Return the times of a step of each, measured in turn over about 10 milliseconds of work."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    repeats: dict[str, int] = {}
+    for name, work in works.items():
+        for _ in range(_WARM_UP):
+            once = _milliseconds(work, 1)
+        repeats[name] = max(1, min(10, round(10 / once / work.steps)))
+    for _ in range(rounds):
+        for name, work in works.items():
+            times[name].append(_milliseconds(work, repeats[name]))
+    timings = {}
+    for name, values in times.items():
+        low, median, high = statistics.quantiles(values, n=4)
+        timings[name] = Timing(median, low, high)
+    return timings
+
+
+def _milliseconds(work: Steps, repeats: int) -> float:
+    _wait()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        work.call()
+    _wait()
+    return 1e3 * (time.perf_counter() - start) / (repeats * work.steps)
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 @contextmanager

@@ -90,7 +90,7 @@ void bind_plans(nb::module_& m) {
           no_gil)
       .def(
           "forward",
-          [](const CudaRasterizer& plan, uintptr_t image, uintptr_t stream) {
+          [](CudaRasterizer& plan, uintptr_t image, uintptr_t stream) {
             plan.forward(pointer<float>(image), as_stream(stream));
           },
           no_gil)

@@ -21,26 +21,30 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-__device__ __forceinline__ int warp_max(int value) {
+__device__ __forceinline__ unsigned warp_or(unsigned value) {
 #if __CUDA_ARCH__ >= 800
-  return __reduce_max_sync(kFullWarp, value);
+  return __reduce_or_sync(kFullWarp, value);
 #else
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    value = max(value, __shfl_xor_sync(kFullWarp, value, offset));
+  for (int offset = 16; offset > 0; offset /= 2) value |= __shfl_xor_sync(kFullWarp, value, offset);
   return value;
 #endif
 }
 
-// Sum of the lanes before this one.
-__device__ __forceinline__ uint32_t warp_exclusive_sum(uint32_t value, uint32_t& total) {
-  const unsigned lane = threadIdx.x & 31;
-  uint32_t sum = value;
+// Sum of the lanes up to this one.
+template <typename T>
+__device__ __forceinline__ T warp_inclusive_sum(T value) {
 #pragma unroll
   for (int offset = 1; offset < 32; offset *= 2) {
-    const uint32_t before = __shfl_up_sync(kFullWarp, sum, offset);
-    if (lane >= offset) sum += before;
+    const T before = __shfl_up_sync(kFullWarp, value, offset);
+    if ((threadIdx.x & 31) >= static_cast<unsigned>(offset)) value += before;
   }
+  return value;
+}
+
+// Sum of the lanes before this one, and of all.
+__device__ __forceinline__ uint32_t warp_exclusive_sum(uint32_t value, uint32_t& total) {
+  const uint32_t sum = warp_inclusive_sum(value);
   total = __shfl_sync(kFullWarp, sum, 31);
   return sum - value;
 }
@@ -99,28 +103,6 @@ __device__ __forceinline__ double block_sums(const double (&value)[kCount],
   if (threadIdx.x < kCount)
     for (unsigned warp = 0; warp < warps; ++warp) total += shared[warp][threadIdx.x];
   return total;
-}
-
-// Sum of the threads before this one and of the whole block, known to all.
-template <typename T>
-__device__ __forceinline__ T block_exclusive_sum(T value, T* shared, T& total) {
-  const unsigned lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  T sum = value;
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const T before = __shfl_up_sync(kFullWarp, sum, offset);
-    if (lane >= offset) sum += before;
-  }
-  __syncthreads();
-  if (lane == 31) shared[warp] = sum;
-  __syncthreads();
-  T base{};
-  total = T{};
-  for (unsigned w = 0; w < warps; ++w) {
-    if (w == warp) base = total;
-    total += shared[w];
-  }
-  return base + sum - value;
 }
 
 }  // namespace gsslam

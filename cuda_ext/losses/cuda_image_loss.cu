@@ -4,6 +4,7 @@
 // gsslam/losses.py.
 #include <algorithm>
 
+#include "common/cuda_launch.h"
 #include "common/reduce.cuh"
 #include "losses/cuda_image_loss.h"
 #include "losses/cuda_loss_total.cuh"
@@ -133,6 +134,7 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ alignas(16) Reach sum, difference;
   __shared__ alignas(16) Rows rows[4];
   __shared__ double shared[kThreads / 32];
+  wait_for_kernel_before();
   if (p.stop && *p.stop) return;
   const LossTarget target = *p.target;
   const int colour = blockIdx.z;
@@ -192,6 +194,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) count_measured(const LossPlan p) {
+  wait_for_kernel_before();
   if (p.stop && *p.stop) return;
   const float* depth = p.target->depth;
   const int64_t pixels = static_cast<int64_t>(p.width) * p.height;
@@ -253,6 +256,7 @@ template <bool kWithSsim>
 __global__ void __launch_bounds__(kThreads)
     loss_gradient(const LossPlan p, const float* __restrict__ rendered, const LossOutputs outputs) {
   __shared__ double shared[kThreads / 32];
+  wait_for_kernel_before();
   if (p.stop && *p.stop) return;
   const LossTarget target = *p.target;
   const int colour = blockIdx.z;
@@ -297,6 +301,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     map_colour_error(const LossPlan p, const float* __restrict__ rendered, float* error) {
+  wait_for_kernel_before();
   const LossTarget target = *p.target;
   const int64_t plane = static_cast<int64_t>(p.width) * p.height;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -308,6 +313,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads) add_up_loss(const LossPlan p, LossValue* value) {
+  wait_for_kernel_before();
   const LossValue total = total_loss(p);
   if (threadIdx.x == 0) *value = total;
 }
@@ -361,24 +367,24 @@ void launch_loss(const LossPlan& p, const float* rendered, const LossOutputs& ou
                  cudaStream_t stream) {
   const dim3 grid(p.blocks_x, p.blocks_y, kColours);
   if (p.weights.ssim != 0) {
-    map_ssim_derivatives<<<grid, kThreads, 0, stream>>>(p, rendered);
-    GSSLAM_LAUNCHED(map_ssim_derivatives);
-    loss_gradient<true><<<grid, kThreads, 0, stream>>>(p, rendered, outputs);
+    launch_early("map_ssim_derivatives", map_ssim_derivatives, grid, kThreads, 0, stream, p,
+                 rendered);
+    launch_early("loss_gradient", loss_gradient<true>, grid, kThreads, 0, stream, p, rendered,
+                 outputs);
   } else {
-    count_measured<<<std::min(p.blocks(), 128), kThreads, 0, stream>>>(p);
-    GSSLAM_LAUNCHED(count_measured);
-    loss_gradient<false><<<grid, kThreads, 0, stream>>>(p, rendered, outputs);
+    launch_early("count_measured", count_measured, std::min(p.blocks(), 128), kThreads, 0, stream,
+                 p);
+    launch_early("loss_gradient", loss_gradient<false>, grid, kThreads, 0, stream, p, rendered,
+                 outputs);
   }
-  GSSLAM_LAUNCHED(loss_gradient);
   if (!outputs.error) return;
   const unsigned blocks = blocks_for(static_cast<size_t>(p.width) * p.height, kThreads);
-  map_colour_error<<<blocks, kThreads, 0, stream>>>(p, rendered, outputs.error);
-  GSSLAM_LAUNCHED(map_colour_error);
+  launch_early("map_colour_error", map_colour_error, blocks, kThreads, 0, stream, p, rendered,
+               outputs.error);
 }
 
 void launch_loss_value(const LossPlan& plan, LossValue* value, cudaStream_t stream) {
-  add_up_loss<<<1, kThreads, 0, stream>>>(plan, value);
-  GSSLAM_LAUNCHED(add_up_loss);
+  launch_early("add_up_loss", add_up_loss, 1, kThreads, 0, stream, plan, value);
 }
 
 }  // namespace gsslam

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "common/cuda_launch.h"
 #include "losses/cuda_loss_total.cuh"
 #include "mapping/cuda_mapping.h"
 #include "optimizer/cuda_adam.cuh"
@@ -9,6 +10,7 @@ namespace gsslam {
 namespace {
 
 constexpr int kFinishThreads = 1024;
+constexpr int kGatherBlocks = 6;  // on a multiprocessor
 
 // Points the pass at the keyframe of the next task.
 __device__ void begin_step(const MappingPlan& p, const MappingOptions& options) {
@@ -27,7 +29,9 @@ __global__ void begin_run(const MappingPlan p, const MappingOptions options) {
 }
 
 // Sums of the slots, chain rule and Adam, sphere by sphere: no gradient is written.
-__global__ void __launch_bounds__(kGatherThreads) step_seen_spheres(const MappingPlan p) {
+__global__ void __launch_bounds__(kGatherThreads, kGatherBlocks)
+    step_seen_spheres(const MappingPlan p) {
+  wait_for_kernel_before();
   const RasterPlan& raster = p.raster;
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kGatherThreads + threadIdx.x;
   const uint32_t count = raster.state->count;
@@ -97,6 +101,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   constexpr int kGroups = kFinishThreads / kPoseSums;
   __shared__ double groups[kGroups][kPoseSums];
   __shared__ double pose[kPoseSums];
+  wait_for_kernel_before();
   if (p.raster.state->overflow) return;
   const LossValue value = total_loss(p.loss);
   const uint32_t step = p.state->step;
@@ -119,12 +124,13 @@ __global__ void __launch_bounds__(kFinishThreads)
   if (threadIdx.x != 0) return;
   p.losses[step] = value.total;
   if (task.refine) {
-    MappingKeyframe& keyframe = p.keyframes[task.keyframe];
+    MappingKeyframe keyframe = p.keyframes[task.keyframe];  // in registers: loads overlap
     double gradient[kKeyframeUnknowns];
     twist_gradient(pose, keyframe.T_camera_world, gradient);
     gradient[6] = value.grad_gain;
     gradient[7] = value.grad_bias;
     step_keyframe(keyframe, gradient, options);
+    p.keyframes[task.keyframe] = keyframe;
   }
   p.state->step = step + 1;
   begin_step(p, options);
@@ -192,10 +198,9 @@ void CudaMapping::launch_step(cudaStream_t stream) const {
   launch_loss(plan_.loss, plan_.image, plan_.loss_outputs, stream);
   launch_backward(plan_.raster, plan_.back, stream);
   const unsigned blocks = blocks_for(plan_.raster.max_count, kGatherThreads);
-  if (blocks) step_seen_spheres<<<blocks, kGatherThreads, 0, stream>>>(plan_);
-  GSSLAM_LAUNCHED(step_seen_spheres);
-  finish_step<<<1, kFinishThreads, 0, stream>>>(plan_, options_);
-  GSSLAM_LAUNCHED(finish_step);
+  if (blocks)
+    launch_early("step_seen_spheres", step_seen_spheres, blocks, kGatherThreads, 0, stream, plan_);
+  launch_early("finish_step", finish_step, 1, kFinishThreads, 0, stream, plan_, options_);
 }
 
 std::vector<double> CudaMapping::run(AdamSpheres spheres, std::vector<MappingKeyframe>& keyframes,
@@ -210,9 +215,7 @@ std::vector<double> CudaMapping::run(AdamSpheres spheres, std::vector<MappingKey
   upload_all(tasks_.get(), tasks, stream);
   upload(state_.get(), MappingState{{}, 0, steps}, stream);
   for (uint32_t done = 0; done < steps;) {
-    RasterState raster{};
-    raster.count = count;
-    upload(plan_.raster.state, raster, stream);
+    raster_.begin_pass(count, View{}, 0.0f, stream);  // the view comes from the keyframe
     begin_run<<<1, 1, 0, stream>>>(plan_, options_);
     GSSLAM_LAUNCHED(begin_run);
     if (std::memcmp(&plan_, &captured_, sizeof(plan_)) != 0) graph_.reset();

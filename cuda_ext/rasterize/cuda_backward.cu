@@ -1,8 +1,9 @@
 // The backward pass of the blending: each warp stores its cell's sums for each sphere in the slot
 // that only it writes.
-#include "common/cuda_check.h"
+#include "common/cuda_launch.h"
 #include "rasterize/cuda_cell_sums.cuh"
 #include "rasterize/cuda_rasterizer.h"
+#include "rasterize/cuda_segments.cuh"
 
 namespace gsslam {
 namespace {
@@ -57,9 +58,7 @@ __device__ __forceinline__ void store_statistics(float w, float error, float* sl
 __device__ __forceinline__ void clear_rest(const RasterPlan& p, const CellPixel& c, float* sums,
                                            int stride, uint32_t position) {
   for (position += threadIdx.x & 31; position < c.end; position += 32) {
-    const TileEntry entry = p.entries[position];
-    if (!(entry.word >> (kIndexBits + c.cell) & 1)) continue;
-    float* slot = sums + static_cast<uint64_t>(slot_of(entry, c.cell)) * stride;
+    float* slot = sums + static_cast<uint64_t>(p.items[position].slot) * stride;
     if (stride == kSums) {
       reinterpret_cast<float4*>(slot)[0] = float4{};
       reinterpret_cast<float4*>(slot)[1] = float4{};
@@ -67,6 +66,47 @@ __device__ __forceinline__ void clear_rest(const RasterPlan& p, const CellPixel&
       for (int k = 0; k < stride; ++k) slot[k] = 0;
     }
   }
+}
+
+// Moves a pixel to where a segment of its list begins.
+__device__ __forceinline__ void skip_to_segment(const RasterPlan& p, uint32_t n,
+                                                const Segment& segment, BackwardPixel<0>& pixel) {
+  pixel.transmittance = segment_pixel(p, n)[32 * kSegmentLight];
+  for (uint32_t before = n - segment.place; before < n; ++before) {
+    const float* adds = segment_pixel(p, before) + 32 * kSegmentAdds;
+#pragma unroll
+    for (int k = 0; k < kPlaneFeature; ++k) pixel.rest -= pixel.grad[k] * adds[32 * k];
+  }
+}
+
+// Calls differentiate(cell, pixel) for the warp's cell, or for its share of the segments.
+template <int kFeatures, typename Differentiate>
+__device__ __forceinline__ void for_each_list(const RasterPlan& p, const CudaBackward& back,
+                                              Differentiate differentiate) {
+  unsigned block = blockIdx.x;
+  if constexpr (kFeatures == 0) {
+    const unsigned segment_blocks = p.segment_blocks;
+    if (block < segment_blocks) {
+      const uint32_t count = segment_count(p);
+      for (uint32_t n = block * kBlendWarps + threadIdx.x / 32; n < count;
+           n += segment_blocks * kBlendWarps) {
+        const Segment segment = p.segments[n];
+        if (segment.of == 0) continue;
+        const CellPixel c = cell_pixel(p, segment.cell, segment.first_item, segment.end_item);
+        BackwardPixel<0> pixel = load_pixel<0>(p, back, c);
+        if (c.inside) skip_to_segment(p, n, segment, pixel);
+        differentiate(c, pixel);
+      }
+      return;
+    }
+    block -= segment_blocks;
+  }
+  const uint32_t cell = cell_of_warp(p, block);
+  const CellList list = p.cell_lists[cell];
+  if (list.size == 0 || (kFeatures == 0 && list.is_long)) return;
+  const CellPixel c = cell_pixel(p, cell, list.first, list.first + list.size);
+  BackwardPixel<kFeatures> pixel = load_pixel<kFeatures>(p, back, c);
+  differentiate(c, pixel);
 }
 
 // w and G of a sphere at the lane's pixel; moves the pixel behind the sphere.
@@ -99,89 +139,96 @@ __device__ __forceinline__ PixelGradient pass_sphere(const RasterPlan& p, const 
   return out;
 }
 
+constexpr int kPlainBlocks = 16;  // on a multiprocessor
+
 // Without features and statistics: the tensor cores add up.
-__global__ void __launch_bounds__(kBlendThreads)
+__global__ void __launch_bounds__(kBlendThreads, kPlainBlocks)
     blend_backward_plain(const RasterPlan p, const CudaBackward back) {
   __shared__ CellScratch<false> scratches[kBlendWarps];
   __shared__ CellSums::Shared shared[kBlendWarps];
+  wait_for_kernel_before();
   if (p.state->overflow) return;
   CellScratch<false>& scratch = scratches[threadIdx.x / 32];
-  const CellPixel c = cell_pixel(p);
-  if (c.begin == c.end) return;
-  BackwardPixel<0> pixel = load_pixel<0>(p, back, c);
-  const float grad[4] = {pixel.grad[kPlaneRed], pixel.grad[kPlaneGreen], pixel.grad[kPlaneBlue],
-                         pixel.grad[kPlaneDepth]};
-  CellSums sums(shared[threadIdx.x / 32], c, grad, back.sums);
-  const uint32_t position = walk_cell(
-      p, c, scratch,
-      [&](int buffer, int k) {
-        const Splat s = scratch.splats[buffer][k];
-        const uint32_t slot = scratch.ids[buffer][k].y;
-        const PixelGradient g = pass_sphere<0>(p, c, s, 0, pixel);
-        if (__any_sync(kFullWarp, g.w > 0))
-          sums.add(s, slot, g.w, g.G);
-        else if ((threadIdx.x & 31) < kSums)
-          back.sums[static_cast<uint64_t>(slot) * kSums + (threadIdx.x & 31)] = 0;
-      },
-      [&] { return pixel.transmittance >= kMinTransmittance; });
-  sums.flush();
-  clear_rest(p, c, back.sums, kSums, position);
+  for_each_list<0>(p, back, [&](const CellPixel& c, BackwardPixel<0>& pixel) {
+    const float grad[4] = {pixel.grad[kPlaneRed], pixel.grad[kPlaneGreen], pixel.grad[kPlaneBlue],
+                           pixel.grad[kPlaneDepth]};
+    CellSums sums(shared[threadIdx.x / 32], c, grad, back.sums);
+    const uint32_t position = walk_cell<kVisits / 2>(
+        p, c, scratch,
+        [&](int buffer, int k) {
+          const Splat s = scratch.splats[buffer][k];
+          const uint32_t slot = scratch.items[buffer][k].slot;
+          const PixelGradient g = pass_sphere<0>(p, c, s, 0, pixel);
+          if (__any_sync(kFullWarp, g.w > 0))
+            sums.add(s, slot, g.w, g.G);
+          else if ((threadIdx.x & 31) < kSums)
+            back.sums[static_cast<uint64_t>(slot) * kSums + (threadIdx.x & 31)] = 0;
+        },
+        [&] { return pixel.transmittance >= kMinTransmittance; });
+    sums.flush();
+    clear_rest(p, c, back.sums, kSums, position);
+  });
+}
+
+// Stores a sphere's sums over the cell in its slot.
+template <int kFeatures>
+__device__ __forceinline__ void store_sums(const RasterPlan& p, const PixelGradient& g,
+                                           const BackwardPixel<kFeatures>& pixel, float* slot) {
+  const unsigned lane = threadIdx.x & 31;
+  float sums[kSums];
+  sums[kSumRed] = g.w * pixel.grad[kPlaneRed];
+  sums[kSumGreen] = g.w * pixel.grad[kPlaneGreen];
+  sums[kSumBlue] = g.w * pixel.grad[kPlaneBlue];
+  sums[kSumDepth] = g.w * pixel.grad[kPlaneDepth];
+  sums[kSumG] = g.G;
+  sums[kSumGdx] = g.G * g.at.dx;
+  sums[kSumGdy] = g.G * g.at.dy;
+  sums[kSumGd2] = g.G * g.at.d2;
+  warp_sum_transposed(sums);
+  if (lane % 4 == 0) slot[lane / 4] = sums[0];
+#pragma unroll
+  for (int first = 0; first < kFeatures; first += 16) {
+    float feature_sums[16];
+#pragma unroll
+    for (int d = 0; d < 16; ++d) feature_sums[d] = g.w * pixel.feature_grads[first + d];
+    warp_sum_transposed(feature_sums);
+    const int d = first + static_cast<int>(lane / 2);
+    if (lane % 2 == 0 && d < p.num_features) slot[kSums + d] = feature_sums[0];
+  }
 }
 
 template <int kFeatures, bool kWithStatistics>
 __global__ void __launch_bounds__(kBlendThreads)
     blend_backward(const RasterPlan p, const CudaBackward back) {
   __shared__ CellScratch<false> scratches[kBlendWarps];
+  wait_for_kernel_before();
   if (p.state->overflow) return;
   CellScratch<false>& scratch = scratches[threadIdx.x / 32];
-  const CellPixel c = cell_pixel(p);
-  if (c.begin == c.end) return;
-  const unsigned lane = threadIdx.x & 31;
-  BackwardPixel<kFeatures> pixel = load_pixel<kFeatures>(p, back, c);
-  float error = 0;
-  if constexpr (kWithStatistics) error = c.inside ? back.error[c.pixel] : 0.0f;
-  const uint32_t position = walk_cell(
-      p, c, scratch,
-      [&](int buffer, int k) {
-        const Splat s = scratch.splats[buffer][k];
-        const uint2 id = scratch.ids[buffer][k];
-        const auto [w, G, v] = pass_sphere<kFeatures>(p, c, s, id.x, pixel);
-        float sums[kSums];
-        sums[kSumRed] = w * pixel.grad[kPlaneRed];
-        sums[kSumGreen] = w * pixel.grad[kPlaneGreen];
-        sums[kSumBlue] = w * pixel.grad[kPlaneBlue];
-        sums[kSumDepth] = w * pixel.grad[kPlaneDepth];
-        sums[kSumG] = G;
-        sums[kSumGdx] = G * v.dx;
-        sums[kSumGdy] = G * v.dy;
-        sums[kSumGd2] = G * v.d2;
-        warp_sum_transposed(sums);
-        float* slot = back.sums + static_cast<uint64_t>(id.y) * back.stride;
-        if (lane % 4 == 0) slot[lane / 4] = sums[0];
-        if constexpr (kFeatures > 0) {
-#pragma unroll
-          for (int first = 0; first < kFeatures; first += 16) {
-            float feature_sums[16];
-#pragma unroll
-            for (int d = 0; d < 16; ++d) feature_sums[d] = w * pixel.feature_grads[first + d];
-            warp_sum_transposed(feature_sums);
-            const int d = first + static_cast<int>(lane / 2);
-            if (lane % 2 == 0 && d < p.num_features) slot[kSums + d] = feature_sums[0];
-          }
-        }
-        if constexpr (kWithStatistics) store_statistics(w, error, slot + kSums + p.num_features);
-      },
-      [&] { return pixel.transmittance >= kMinTransmittance; });
-  clear_rest(p, c, back.sums, back.stride, position);
+  for_each_list<kFeatures>(p, back, [&](const CellPixel& c, BackwardPixel<kFeatures>& pixel) {
+    float error = 0;
+    if constexpr (kWithStatistics) error = c.inside ? back.error[c.pixel] : 0.0f;
+    const uint32_t position = walk_cell<1>(
+        p, c, scratch,
+        [&](int buffer, int k) {
+          const CellItem item = scratch.items[buffer][k];
+          const PixelGradient g =
+              pass_sphere<kFeatures>(p, c, scratch.splats[buffer][k], item.index, pixel);
+          float* slot = back.sums + static_cast<uint64_t>(item.slot) * back.stride;
+          store_sums(p, g, pixel, slot);
+          if constexpr (kWithStatistics)
+            store_statistics(g.w, error, slot + kSums + p.num_features);
+        },
+        [&] { return pixel.transmittance >= kMinTransmittance; });
+    clear_rest(p, c, back.sums, back.stride, position);
+  });
 }
 
 template <int kFeatures>
 void launch(const RasterPlan& plan, const CudaBackward& back, cudaStream_t stream) {
-  const unsigned blocks = kBlocksOfTile * plan.tiles();
-  if (back.error)
-    blend_backward<kFeatures, true><<<blocks, kBlendThreads, 0, stream>>>(plan, back);
-  else
-    blend_backward<kFeatures, false><<<blocks, kBlendThreads, 0, stream>>>(plan, back);
+  const unsigned blocks = kBlocksOfTile * plan.tiles() + (kFeatures == 0 ? plan.segment_blocks : 0);
+  const auto kernel =
+      back.error ? blend_backward<kFeatures, true> : blend_backward<kFeatures, false>;
+  launch_early("blend_backward", kernel, blocks, kBlendThreads, 0, stream, plan, back);
 }
 
 // TF32 came with compute capability 8.
@@ -196,7 +243,9 @@ bool has_tensor_cores() {
 
 void launch_backward(const RasterPlan& plan, const CudaBackward& back, cudaStream_t stream) {
   if (plan.num_features == 0 && !back.error && has_tensor_cores())
-    blend_backward_plain<<<kBlocksOfTile * plan.tiles(), kBlendThreads, 0, stream>>>(plan, back);
+    launch_early("blend_backward_plain", blend_backward_plain,
+                 kBlocksOfTile * plan.tiles() + plan.segment_blocks, kBlendThreads, 0, stream, plan,
+                 back);
   else if (plan.num_features == 0)
     launch<0>(plan, back, stream);
   else if (plan.num_features <= 16)
@@ -205,7 +254,6 @@ void launch_backward(const RasterPlan& plan, const CudaBackward& back, cudaStrea
     launch<32>(plan, back, stream);
   else
     launch<64>(plan, back, stream);
-  GSSLAM_LAUNCHED(blend_backward);
 }
 
 }  // namespace gsslam

@@ -1,8 +1,7 @@
-// How a warp walks the spheres that reach its cell of 8 x 4 pixels, nearest first.
+// How a warp walks the list of its cell of 8 x 4 pixels, nearest sphere first.
 //
-// Lanes look at 32 entries of the tile's list at a time and copy those that reach the cell to
-// shared memory, asynchronously, while the warp works on the 32 before. Warps never wait for each
-// other.
+// Lanes copy 32 spheres at a time to shared memory, asynchronously, while the warp works on the 32
+// before. Warps never wait for each other.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -16,39 +15,44 @@ namespace gsslam {
 template <bool kWithPose>
 struct CellScratch {
   Splat splats[2][32];
-  uint2 ids[2][32];  // index of the sphere, slot of its sums over this cell
+  CellItem items[2][32];
 };
 template <>
 struct CellScratch<true> {
   Splat splats[2][32];
   PoseSplat poses[2][32];
-  uint2 ids[2][32];
+  CellItem items[2][32];
 };
 
-// The cell of a warp and the pixel of a lane. Blocks take the quarters of each tile, longest list
-// first.
+// The pixel of a lane, and the part of its cell's list that the warp walks.
 struct CellPixel {
-  uint32_t begin, end;  // of the tile's list
-  int cell;             // in the tile
-  int64_t pixel;        // index in a plane
-  float x, y;           // centre
-  bool inside;          // the image
+  uint32_t begin, end;
+  int64_t pixel;  // index in a plane
+  float x, y;     // centre
+  bool inside;    // the image
 };
 
-__device__ __forceinline__ CellPixel cell_pixel(const RasterPlan& p) {
+// `id` is tile x kTileCells + cell.
+__device__ __forceinline__ CellPixel cell_pixel(const RasterPlan& p, uint32_t id, uint32_t begin,
+                                                uint32_t end) {
   CellPixel c;
-  const int tile = static_cast<int>(p.tile_order[blockIdx.x / kBlocksOfTile]);
+  const int tile = static_cast<int>(id / kTileCells), cell = static_cast<int>(id % kTileCells);
   const int lane = threadIdx.x & 31;
-  c.begin = p.tile_start[tile];
-  c.end = p.tile_start[tile + 1];
-  c.cell = blockIdx.x % kBlocksOfTile * kBlendWarps + threadIdx.x / 32;
-  const int x = tile % p.tiles_x * kTile + c.cell % 2 * kCellWidth + lane % kCellWidth;
-  const int y = tile / p.tiles_x * kTile + c.cell / 2 * kCellHeight + lane / kCellWidth;
+  c.begin = begin;
+  c.end = end;
+  const int x = tile % p.tiles_x * kTile + cell % 2 * kCellWidth + lane % kCellWidth;
+  const int y = tile / p.tiles_x * kTile + cell / 2 * kCellHeight + lane / kCellWidth;
   c.x = x + 0.5f;
   c.y = y + 0.5f;
   c.inside = x < p.width && y < p.height;
   c.pixel = static_cast<int64_t>(y) * p.width + x;
   return c;
+}
+
+// The cell of a warp. Blocks take the quarters of each tile, longest list first.
+__device__ __forceinline__ uint32_t cell_of_warp(const RasterPlan& p, unsigned block) {
+  return p.tile_order[block / kBlocksOfTile] * kTileCells + block % kBlocksOfTile * kBlendWarps +
+         threadIdx.x / 32;
 }
 
 template <typename T>
@@ -59,48 +63,52 @@ __device__ __forceinline__ void copy_async(T* shared, const T* global) {
                           reinterpret_cast<const char*>(global) + 16, 16);
 }
 
-__device__ __forceinline__ uint32_t slot_of(const TileEntry& entry, int cell) {
-  return entry.cell + __popc(entry.word >> kIndexBits & ((1u << cell) - 1));
-}
+inline constexpr int kVisits = 8;  // between two questions whether any pixel still takes light
 
 // Calls visit(buffer, k) for every sphere, which then lies in scratch at [buffer][k], and alive()
-// after every 32 entries, until it is false for all lanes. Returns the entry that comes next.
-template <bool kWithPose, typename Visit, typename Alive>
+// now and then, until it is false for all lanes. Returns the item that comes next.
+template <int kUnrolled, bool kWithPose, typename Visit, typename Alive>
 __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPixel& c,
                                               CellScratch<kWithPose>& scratch, Visit visit,
                                               Alive alive) {
   const uint32_t lane = threadIdx.x & 31;
   const auto load = [&](uint32_t position) {
-    return position + lane < c.end ? p.entries[position + lane] : TileEntry{0, 0};
+    return position + lane < c.end ? p.items[position + lane] : CellItem{};
   };
-  const auto stage = [&](int buffer, const TileEntry& entry) {
-    const bool hit = entry.word >> (kIndexBits + c.cell) & 1;
-    const unsigned hits = __ballot_sync(kFullWarp, hit);
-    if (hit) {
-      const uint32_t k = __popc(hits & ((1u << lane) - 1));
-      const uint32_t index = entry.word & (kMaxSpheres - 1);
-      copy_async(&scratch.splats[buffer][k], p.splats + index);
-      if constexpr (kWithPose) copy_async(&scratch.poses[buffer][k], p.pose_splats + index);
-      scratch.ids[buffer][k] = {index, slot_of(entry, c.cell)};
+  const auto stage = [&](int buffer, uint32_t position, const CellItem& item) {
+    if (position + lane < c.end) {
+      copy_async(&scratch.splats[buffer][lane], p.splats + item.index);
+      if constexpr (kWithPose) copy_async(&scratch.poses[buffer][lane], p.pose_splats + item.index);
+      scratch.items[buffer][lane] = item;
     }
     __pipeline_commit();
-    return __popc(hits);
   };
   uint32_t position = c.begin;
   int buffer = 0;
-  int count = stage(0, load(position));
-  TileEntry next = load(position + 32);
-  while (position < c.end) {
-    const int next_count = stage(buffer ^ 1, next);
+  stage(0, position, load(position));
+  CellItem next = load(position + 32);
+  bool go_on = position < c.end;
+  while (go_on) {
+    stage(buffer ^ 1, position + 32, next);
     next = load(position + 64);
     __pipeline_wait_prior(1);
     __syncwarp();
-    for (int k = 0; k < count; ++k) visit(buffer, k);
+    const int count = static_cast<int>(min(32u, c.end - position));
+    int k = 0;
+    do {
+      if (k + kVisits <= count) {
+#pragma unroll kUnrolled
+        for (int i = 0; i < kVisits; ++i) visit(buffer, k + i);
+        k += kVisits;
+      } else {
+        for (; k < count; ++k) visit(buffer, k);
+      }
+      go_on = __any_sync(kFullWarp, alive());
+    } while (go_on && k < count);
     __syncwarp();  // the next copies overwrite what was read here
-    position += 32;
-    if (!__any_sync(kFullWarp, alive())) break;
+    position += k;
+    go_on = go_on && position < c.end;
     buffer ^= 1;
-    count = next_count;
   }
   __pipeline_wait_prior(0);
   __syncwarp();

@@ -1,4 +1,4 @@
-#include "common/cuda_check.h"
+#include "common/cuda_launch.h"
 #include "common/cuda_memory.h"
 #include "rasterize/cuda_gather.cuh"
 #include "rasterize/cuda_rasterizer.h"
@@ -9,6 +9,7 @@ namespace {
 __global__ void __launch_bounds__(kGatherThreads)
     gather_gradients(const RasterPlan p, const CudaBackward back, float* grad_parameters,
                      float* statistics, double* pose_partials) {
+  wait_for_kernel_before();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kGatherThreads + threadIdx.x;
   const bool live = i < p.state->count && !p.state->overflow;
   const uint32_t cells = live ? p.cell_counts[i] : 0;
@@ -46,6 +47,7 @@ __global__ void __launch_bounds__(kGatherThreads)
 
 __global__ void sum_pose(const double* partials, int64_t count, double* total) {
   __shared__ double shared[32];
+  wait_for_kernel_before();
   for (int k = 0; k < kPoseSums; ++k) {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += partials[i * kPoseSums + k];
@@ -60,14 +62,12 @@ void launch_gather(const RasterPlan& plan, const CudaBackward& back, float* grad
                    float* statistics, double* pose_partials, cudaStream_t stream) {
   const unsigned blocks = blocks_for(plan.max_count, kGatherThreads);
   if (blocks == 0) return;
-  gather_gradients<<<blocks, kGatherThreads, 0, stream>>>(plan, back, grad_parameters, statistics,
-                                                          pose_partials);
-  GSSLAM_LAUNCHED(gather_gradients);
+  launch_early("gather_gradients", gather_gradients, blocks, kGatherThreads, 0, stream, plan, back,
+               grad_parameters, statistics, pose_partials);
 }
 
 void launch_sum_pose(const double* partials, size_t count, double* total, cudaStream_t stream) {
-  sum_pose<<<1, 256, 0, stream>>>(partials, static_cast<int64_t>(count), total);
-  GSSLAM_LAUNCHED(sum_pose);
+  launch_early("sum_pose", sum_pose, 1, 256, 0, stream, partials, count, total);
 }
 
 }  // namespace gsslam

@@ -7,8 +7,10 @@ namespace gsslam {
 namespace {
 
 // Room for entries and cells of a map of unknown looks: grown where it is too small.
-constexpr uint64_t kEntriesOfSphere = 4, kCellsOfSphere = 12;
+constexpr uint64_t kEntriesOfSphere = 3, kCellsOfSphere = 10;
 constexpr uint64_t kLeastEntries = uint64_t{1} << 16;
+
+constexpr int kSegmentBlocks = 4;  // on a multiprocessor
 
 constexpr uint64_t kMostEntries = std::numeric_limits<uint32_t>::max();
 
@@ -23,6 +25,11 @@ CudaRasterizer::CudaRasterizer(int num_features, int device)
     : num_features_(num_features), device_(device) {
   const DeviceGuard guard(device);
   state_.reserve(1);
+  int processors = 0, threads = 0;
+  GSSLAM_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+  GSSLAM_CUDA(cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, device));
+  plan_.warp_slots = processors * threads / 64;  // half of what fits without registers in mind
+  segment_blocks_ = kSegmentBlocks * processors;
 }
 
 void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int width, int height,
@@ -48,6 +55,7 @@ void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int
     cell_counts_.reserve(room);
     first_cell_.reserve(room);
     block_cells_.reserve(blocks_for(room, kBinThreads));
+    warp_cells_.reserve(kBinWarps * block_cells_.size());
     if (num_features_) features_.reserve(room * num_features_);
     pose_partials_.reserve(size_t{kPoseSums} * (blocks_for(room, kGatherThreads) + 1));
   }
@@ -58,7 +66,14 @@ void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int
   tile_next_.reserve_zeroed(tiles * kCounterStride, stream);
   tile_start_.reserve(tiles + 1);
   tile_order_.reserve(tiles);
-  if (with_sums) sum_stride_ = std::max(sum_stride_, kSums + num_features_);
+  cell_lists_.reserve(kTileCells * tiles);
+  // Only images without features are blended in segments; the tracker goes through whole lists.
+  if (num_features_ == 0 && !for_tracking) {
+    segments_.reserve(kMaxSegments);
+    segment_progress_.reserve(2 * kMaxSegments);
+    segment_pixels_.reserve(size_t{kMaxSegments} * kSegmentPlanes * 32);
+  }
+  if (with_sums) reserve_sums(kSums + num_features_);
   reserve_entries(std::max(plan_.max_entries, std::max(kLeastEntries, kEntriesOfSphere * count)),
                   std::max(plan_.max_cells, std::max(kLeastEntries, kCellsOfSphere * count)));
 }
@@ -68,8 +83,9 @@ void CudaRasterizer::reserve_entries(uint64_t entries, uint64_t cells) {
     throw CudaError("the spheres cover " + std::to_string(entries) + " tiles and " +
                     std::to_string(cells) + " cells, more than 2^32: they are far too large");
   keys_.reserve(entries);
-  entries_.reserve(entries);
+  sort_space_.reserve(entries);
   cell_words_.reserve(cells);
+  items_.reserve(cells);
   if (sum_stride_) sums_.reserve(cells * sum_stride_);
   plan_.max_entries = entries;
   plan_.max_cells = cells;
@@ -81,12 +97,22 @@ void CudaRasterizer::reserve_entries(uint64_t entries, uint64_t cells) {
   plan_.cell_counts = cell_counts_.get();
   plan_.first_cell = first_cell_.get();
   plan_.block_cells = block_cells_.get();
+  plan_.warp_cells = warp_cells_.get();
   plan_.tile_next = tile_next_.get();
   plan_.tile_start = tile_start_.get();
   plan_.tile_order = tile_order_.get();
   plan_.keys = keys_.get();
-  plan_.entries = entries_.get();
+  plan_.sort_space = sort_space_.get();
   plan_.cell_words = cell_words_.get();
+  plan_.items = items_.get();
+  plan_.cell_lists = cell_lists_.get();
+  if (segments_.size()) {
+    plan_.segments = segments_.get();
+    plan_.segment_progress = segment_progress_.get();
+    plan_.segments_done = segment_progress_.get() + kMaxSegments;
+    plan_.segment_pixels = segment_pixels_.get();
+    plan_.segment_blocks = segment_blocks_;
+  }
 }
 
 void CudaRasterizer::bin(cudaStream_t stream) const {
@@ -120,33 +146,52 @@ void CudaRasterizer::queue_project(const SphereMatrix& spheres, const View& view
                                    cudaStream_t stream) {
   const DeviceGuard guard(device_);
   prepare(spheres, spheres.count, view.width, view.height, pose_splats_.size() > 0, false, stream);
-  RasterState state{};
-  state.view = view;
-  state.count = static_cast<uint32_t>(spheres.count);
-  state.stale = 1;
-  upload(plan_.state, state, stream);
+  begin_pass(spheres.count, view, 0.0f, stream);
   bin(stream);
+  has_blended_ = false;
 }
 
-void CudaRasterizer::forward(float* image, cudaStream_t stream) const {
+void CudaRasterizer::begin_pass(int64_t count, const View& view, float margin,
+                                cudaStream_t stream) const {
+  RasterState state{};
+  state.view = view;
+  state.count = static_cast<uint32_t>(count);
+  state.margin = margin;
+  state.stale = 1;
+  upload(plan_.state, state, stream);
+}
+
+void CudaRasterizer::forward(float* image, cudaStream_t stream) {
   const DeviceGuard guard(device_);
   launch_forward(plan_, image, stream);
+  has_blended_ = true;
+}
+
+int CudaRasterizer::sum_stride(const float* error) const {
+  return kSums + num_features_ + (error ? kStatistics : 0);
+}
+
+void CudaRasterizer::reserve_sums(int stride) {
+  sum_stride_ = std::max(sum_stride_, stride);
+  sums_.reserve(plan_.max_cells * sum_stride_);
 }
 
 CudaBackward CudaRasterizer::backward_buffers(const float* image, const float* grad_image,
                                               const float* error) const {
-  return {image, grad_image, error, sums_.get(), kSums + num_features_ + (error ? kStatistics : 0)};
+  return {image, grad_image, error, sums_.get(), sum_stride(error)};
 }
 
 void CudaRasterizer::backward(const SphereMatrix& spheres, const BackwardArguments& arguments,
                               cudaStream_t stream) {
   const DeviceGuard guard(device_);
   plan_.parameters = spheres.data;  // it may have moved; its values are those projected
-  const int stride = kSums + num_features_ + (arguments.error ? kStatistics : 0);
-  sum_stride_ = std::max(sum_stride_, stride);
-  sums_.reserve(plan_.max_cells * sum_stride_);
+  reserve_sums(sum_stride(arguments.error));
   const CudaBackward back =
       backward_buffers(arguments.image, arguments.grad_image, arguments.error);
+  if (plan_.segments && !has_blended_) {  // segments start from what the forward pass left
+    scratch_image_.reserve(kPlaneFeature * plan_.pixels());
+    forward(scratch_image_.get(), stream);
+  }
   launch_backward(plan_, back, stream);
   launch_gather(plan_, back, arguments.grad_parameters, arguments.statistics, pose_partials_.get(),
                 stream);
@@ -162,9 +207,11 @@ size_t CudaRasterizer::bytes() const {
   return sizeof(RasterState) + splats_.size() * sizeof(Splat) +
          pose_splats_.size() * sizeof(PoseSplat) + listed_at_.size() * sizeof(float2) +
          4 * (radius2_.size() + features_.size() + sums_.size() + cell_counts_.size() +
-              first_cell_.size() + block_cells_.size() + tile_next_.size() + tile_start_.size() +
-              tile_order_.size() + cell_words_.size()) +
-         8 * (keys_.size() + entries_.size() + pose_partials_.size());
+              first_cell_.size() + block_cells_.size() + warp_cells_.size() + tile_next_.size() +
+              tile_start_.size() + tile_order_.size() + cell_words_.size()) +
+         8 * (keys_.size() + sort_space_.size() + items_.size() + pose_partials_.size()) +
+         sizeof(CellList) * cell_lists_.size() + sizeof(Segment) * segments_.size() +
+         4 * (segment_progress_.size() + segment_pixels_.size());
 }
 
 }  // namespace gsslam

@@ -21,7 +21,7 @@ class CudaRasterizer {
   void queue_project(const SphereMatrix& spheres, const View& view, cudaStream_t stream);
 
   // Writes the (5 + D, height, width) image of the projected spheres.
-  void forward(float* image, cudaStream_t stream) const;
+  void forward(float* image, cudaStream_t stream);
 
   struct BackwardArguments {
     const float* image;
@@ -39,6 +39,8 @@ class CudaRasterizer {
   // Makes room for `max_count` spheres on an image of this size.
   void prepare(const SphereMatrix& spheres, int64_t max_count, int width, int height,
                bool for_tracking, bool with_sums, cudaStream_t stream);
+  // Gives the device the pass's state. Kernels may set another view.
+  void begin_pass(int64_t count, const View& view, float margin, cudaStream_t stream) const;
   void bin(cudaStream_t stream) const;  // of what the device's state says
   // Makes room for what an overflowed pass needed; returns whether there was one. Waits.
   bool grow(cudaStream_t stream);
@@ -53,8 +55,12 @@ class CudaRasterizer {
 
  private:
   void reserve_entries(uint64_t entries, uint64_t cells);
+  int sum_stride(const float* error) const;  // numbers of a slot
+  void reserve_sums(int stride);
 
   int num_features_, device_;
+  int segment_blocks_ = 0;
+  bool has_blended_ = false;  // since the last projection
   int sum_stride_ = 0;
   RasterPlan plan_{};
   DeviceBuffer<RasterState> state_;
@@ -62,10 +68,14 @@ class CudaRasterizer {
   DeviceBuffer<PoseSplat> pose_splats_;
   DeviceBuffer<float2> listed_at_;
   DeviceBuffer<float> radius2_, features_, sums_;
-  DeviceBuffer<uint32_t> cell_counts_, first_cell_, block_cells_, tile_next_, tile_start_,
-      tile_order_, cell_words_;
-  DeviceBuffer<uint64_t> keys_;
-  DeviceBuffer<TileEntry> entries_;
+  DeviceBuffer<uint32_t> cell_counts_, first_cell_, block_cells_, warp_cells_, tile_next_,
+      tile_start_, tile_order_, cell_words_;
+  DeviceBuffer<uint64_t> keys_, sort_space_;
+  DeviceBuffer<CellItem> items_;
+  DeviceBuffer<CellList> cell_lists_;
+  DeviceBuffer<Segment> segments_;
+  DeviceBuffer<uint32_t> segment_progress_;
+  DeviceBuffer<float> segment_pixels_, scratch_image_;
   DeviceBuffer<double> pose_partials_;
 };
 

@@ -1,4 +1,4 @@
-// The tiles and cells that a circle reaches, found by a warp for its 32 spheres.
+// The tiles and cells that circles reach, found by a warp for its 32 spheres.
 #pragma once
 
 #include "common/reduce.cuh"
@@ -6,9 +6,7 @@
 
 namespace gsslam {
 
-// A sphere that reaches more tiles than this is handled by its whole warp.
-inline constexpr int kTilesAlone = 12;
-inline constexpr int kTogether = 4;  // tiles whose counters are touched at a time
+inline constexpr int kTogether = 4;  // rounds whose counters are touched at a time
 
 struct Circle {
   float mx, my, radius2;
@@ -59,94 +57,88 @@ __device__ __forceinline__ TileRange tile_range(const Circle& c, const RasterPla
   return {x0, y0, x1 - x0, (x1 - x0) * (y1 - y0)};
 }
 
-// What a lane's sphere hands to the warp where the warp helps.
-struct Owner {
-  uint32_t index, first_cell, depth_bits;
-};
-
-// Counts the lanes' tiles, with one atomic for each tile that occurs in the warp: neighbouring
-// spheres tend to reach the same ones. Lanes without a hit take no part, but must call it.
-struct TileCount {
-  unsigned same;   // lanes with this lane's tile
-  uint32_t first;  // of the first of them: what the counter was
-
-  TileCount() = default;
-  __device__ __forceinline__ TileCount(uint32_t* tile_next, bool hit, int tile) {
-    const int lane = static_cast<int>(threadIdx.x & 31);
-    same = __match_any_sync(kFullWarp, hit ? tile : -1 - lane);
-    first = 0;
-    if (hit && lane == __ffs(same) - 1)
-      first = atomicAdd(&tile_next[tile * kCounterStride], __popc(same));
-  }
-  // Where the lane comes. Kept apart, so that several atomics are on their way at a time.
-  __device__ __forceinline__ uint32_t place() const {
-    const unsigned before = (1u << (threadIdx.x & 31)) - 1;
-    return __shfl_sync(kFullWarp, first, __ffs(same) - 1) + __popc(same & before);
-  }
-};
-
-// A tile that a circle reaches, or not if `cells` is 0.
+// A tile in reach of a circle, or none where `cells` is 0.
 struct Reached {
   int tile;
-  uint32_t cells, cells_before;  // bits; number of the circle's cells in the tiles before
+  uint32_t cells;  // bits
+  uint32_t cell;   // number of cells that the warp's circles reach before these, where it is asked
+  int owner;       // of the circles that are not empty
 };
 
-// Calls visit(owner, reached) for the tiles that each lane's circle reaches, one or kTogether of
-// them at a time and in all lanes at once; a lane without a circle passes active = false. All lanes
-// of the warp must call it. Returns the number of cells of the lane's own circle.
-template <typename Visit>
-__device__ __forceinline__ uint32_t visit_tiles(const RasterPlan& p, bool active, const Circle& own,
-                                                const Owner& owner, Visit visit) {
+// What a warp has in shared memory while it visits tiles.
+struct TileScratch {
+  float4 circles[32];    // centre, radius^2, and what the caller puts beside them
+  int4 ranges[32];       // first column and row, columns, first candidate
+  uint32_t indices[32];  // of the spheres
+  uint32_t cells[33];    // of a circle; or, where places are asked, before it
+};
+
+// Cells of a lane's circle, and the number of the warp's before it if places are asked.
+struct OwnCells {
+  uint32_t before, count;
+};
+
+// Calls visit(reached) for the tiles in reach of the warp's 32 circles, kTogether x 32 of them at a
+// time. All tiles of all circles' bounding boxes are dealt to the lanes in turn, so that a large
+// circle among small ones keeps no lane waiting. All lanes of the warp must call it; one without a
+// circle passes active = false.
+template <bool kWithPlaces, typename Visit>
+__device__ __forceinline__ OwnCells visit_tiles(const RasterPlan& p, TileScratch& scratch,
+                                                bool active, const Circle& own, float beside,
+                                                uint32_t index, Visit visit) {
+  const unsigned lane = threadIdx.x & 31, before_lane = (1u << lane) - 1;
   TileRange range{};
   if (active) range = tile_range(own, p);
+  const bool filled = range.tiles > 0;
+  uint32_t candidates;
+  const uint32_t start = warp_exclusive_sum(range.tiles, candidates);
+  const unsigned circles = __ballot_sync(kFullWarp, filled);
+  const int slot = __popc(circles & before_lane);
+  if (filled) {
+    scratch.circles[slot] = {own.mx, own.my, own.radius2, beside};
+    scratch.ranges[slot] = {range.x0, range.y0, range.columns, static_cast<int>(start)};
+    scratch.indices[slot] = index;
+    scratch.cells[slot] = 0;
+  }
+  __syncwarp();
   uint32_t cells = 0;
-  const int alone = range.tiles <= kTilesAlone ? range.tiles : 0;
-  const int most = warp_max(alone);
-  int x = range.x0, y = range.y0;
-  for (int t = 0; t < most; t += kTogether) {
+  int begun = -1;  // circles whose tiles began, less one
+  for (uint32_t base = 0; base < candidates; base += 32 * kTogether) {
     Reached reached[kTogether];
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const uint32_t bits = t + k < alone ? reached_cells(own, x, y, p.width, p.height) : 0;
-      reached[k] = {y * p.tiles_x + x, bits, cells};
-      cells += __popc(bits);
-      if (++x == range.x0 + range.columns) {
-        x = range.x0;
-        ++y;
+      reached[k] = {0, 0, 0, 0};
+      const uint32_t first = base + 32 * k;
+      if (first >= candidates) continue;
+      const uint32_t begins_at = start - first;  // wraps around where it began before
+      const unsigned begins = warp_or(filled && begins_at < 32 ? 1u << begins_at : 0u);
+      const int owner = begun + __popc(begins & (before_lane << 1 | 1));
+      begun += __popc(begins);
+      const int4 r = scratch.ranges[owner];
+      const float4 c = scratch.circles[owner];
+      const int place = static_cast<int>(first + lane) - r.w;
+      // Exact: the numbers are far smaller than a float's 24 bits can tell apart.
+      const int row = static_cast<int>(__fdividef(place + 0.5f, static_cast<float>(r.z)));
+      const int x = r.x + place - row * r.z, y = r.y + row;
+      const uint32_t bits =
+          first + lane < candidates ? reached_cells({c.x, c.y, c.z}, x, y, p.width, p.height) : 0;
+      reached[k] = {y * p.tiles_x + x, bits, 0, owner};
+      if constexpr (kWithPlaces) {
+        uint32_t total;
+        reached[k].cell = cells + warp_exclusive_sum(__popc(bits), total);
+        cells += total;
+        if (place == 0) scratch.cells[owner] = reached[k].cell;
+      } else if (bits) {
+        atomicAdd(&scratch.cells[owner], __popc(bits));
       }
     }
-    visit(owner, reached);
+    visit(reached);
   }
-  const unsigned lane = threadIdx.x & 31;
-  unsigned large = __ballot_sync(kFullWarp, range.tiles > kTilesAlone);
-  while (large) {
-    const int from = __ffs(large) - 1;
-    large &= large - 1;
-    const Circle c{__shfl_sync(kFullWarp, own.mx, from), __shfl_sync(kFullWarp, own.my, from),
-                   __shfl_sync(kFullWarp, own.radius2, from)};
-    const Owner theirs{__shfl_sync(kFullWarp, owner.index, from),
-                       __shfl_sync(kFullWarp, owner.first_cell, from),
-                       __shfl_sync(kFullWarp, owner.depth_bits, from)};
-    const int x0 = __shfl_sync(kFullWarp, range.x0, from);
-    const int y0 = __shfl_sync(kFullWarp, range.y0, from);
-    const int columns = __shfl_sync(kFullWarp, range.columns, from);
-    const int tiles = __shfl_sync(kFullWarp, range.tiles, from);
-    uint32_t before = 0;
-    // Exact: the numbers are far smaller than a float's 24 bits can tell apart.
-    const float inverse = 1.0f / columns;
-    for (int base = 0; base < tiles; base += 32) {
-      const int t = base + static_cast<int>(lane), row = static_cast<int>((t + 0.5f) * inverse);
-      const int x = x0 + t - row * columns, y = y0 + row;
-      const uint32_t bits = t < tiles ? reached_cells(c, x, y, p.width, p.height) : 0;
-      uint32_t total;
-      const uint32_t mine = before + warp_exclusive_sum(__popc(bits), total);
-      const Reached reached[1] = {{y * p.tiles_x + x, bits, mine}};
-      visit(theirs, reached);
-      before += total;
-    }
-    if (lane == static_cast<unsigned>(from)) cells = before;
-  }
-  return cells;
+  if (kWithPlaces && lane == 0) scratch.cells[__popc(circles)] = cells;
+  __syncwarp();
+  OwnCells out{0, filled ? scratch.cells[slot] : 0};
+  if (kWithPlaces && filled) out = {out.count, scratch.cells[slot + 1] - out.count};
+  return out;
 }
 
 }  // namespace gsslam

@@ -5,7 +5,7 @@
 // by the twist and S = -d ln(T) by the twist, the sum of alpha / (1 - alpha) v over the spheres in
 // front, a channel's derivative is the sum of w c (v - S), and that of the silhouette is T S at the
 // end of the list. Residuals and weights: cpu_normal_equations.cpp.
-#include "common/cuda_check.h"
+#include "common/cuda_launch.h"
 #include "rasterize/cuda_cell.cuh"
 #include "tracking/cuda_tracking.h"
 
@@ -37,8 +37,8 @@ __device__ __forceinline__ Rendered render(const RasterPlan& p, const CellPixel&
   Rendered out{};
   float T = c.inside ? 1.0f : 0.0f;
   float S[6] = {}, depth_slope[3] = {};
-  if (c.begin < c.end) out.nearest = p.splats[p.entries[c.begin].word & (kMaxSpheres - 1)].z;
-  walk_cell(
+  if (c.begin < c.end) out.nearest = p.splats[p.items[c.begin].index].z;
+  walk_cell<2>(
       p, c, scratch,
       [&](int buffer, int k) {
         const Splat s = scratch.splats[buffer][k];
@@ -172,9 +172,12 @@ __global__ void __launch_bounds__(kBlendThreads)
     form_normal_equations(const RasterPlan p, const TrackingPlan plan) {
   __shared__ CellScratch<true> scratches[kBlendWarps];
   __shared__ float totals[kBlendWarps][kPaddedSums];
+  wait_for_kernel_before();
   if (p.state->overflow || (plan.stop && *plan.stop)) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const CellPixel c = cell_pixel(p);
+  const uint32_t cell = cell_of_warp(p, blockIdx.x);
+  const CellList list = p.cell_lists[cell];
+  const CellPixel c = cell_pixel(p, cell, list.first, list.first + list.size);
   const Observation seen = *plan.seen;
   const Rendered rendered = render(p, c, scratches[warp]);
   const bool valid = c.inside && rendered.silhouette >= plan.weights.silhouette_threshold;
@@ -202,6 +205,7 @@ __global__ void __launch_bounds__(kBlendThreads)
 // One block for each sum.
 __global__ void __launch_bounds__(256) sum_equations(const TrackingPlan plan, int blocks) {
   __shared__ double shared[8];
+  wait_for_kernel_before();
   if (plan.stop && *plan.stop) return;
   const float* partials = plan.partials + static_cast<int64_t>(blockIdx.x) * blocks;
   double sum = 0;
@@ -211,6 +215,7 @@ __global__ void __launch_bounds__(256) sum_equations(const TrackingPlan plan, in
 }
 
 __global__ void make_pose_splats(const RasterPlan p) {
+  wait_for_kernel_before();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kBinThreads + threadIdx.x;
   if (i >= p.state->count || !p.cell_counts[i]) return;
   const SplatGeometry g = geometry_of(p.state->view, p.splats[i]);
@@ -247,19 +252,18 @@ void CudaTracking::normal_equations(CudaRasterizer& rasterizer, const Observatio
 void launch_pose_splats(const RasterPlan& raster, cudaStream_t stream) {
   const unsigned blocks = blocks_for(raster.max_count, kBinThreads);
   if (blocks == 0) return;
-  make_pose_splats<<<blocks, kBinThreads, 0, stream>>>(raster);
-  GSSLAM_LAUNCHED(make_pose_splats);
+  launch_early("make_pose_splats", make_pose_splats, blocks, kBinThreads, 0, stream, raster);
 }
 
 void launch_normal_equations(const RasterPlan& raster, const TrackingPlan& plan,
                              cudaStream_t stream) {
-  form_normal_equations<<<kBlocksOfTile * raster.tiles(), kBlendThreads, 0, stream>>>(raster, plan);
-  GSSLAM_LAUNCHED(form_normal_equations);
+  launch_early("form_normal_equations", form_normal_equations, kBlocksOfTile * raster.tiles(),
+               kBlendThreads, 0, stream, raster, plan);
 }
 
 void launch_sum_equations(const RasterPlan& raster, const TrackingPlan& plan, cudaStream_t stream) {
-  sum_equations<<<kTrackSums, 256, 0, stream>>>(plan, kBlocksOfTile * raster.tiles());
-  GSSLAM_LAUNCHED(sum_equations);
+  launch_early("sum_equations", sum_equations, kTrackSums, 256, 0, stream, plan,
+               kBlocksOfTile * raster.tiles());
 }
 
 }  // namespace gsslam

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/cuda_launch.h"
 #include "common/reduce.cuh"
 #include "tracking/cuda_tracker.h"
 
@@ -116,15 +117,11 @@ __device__ bool gauss_newton_step(const TrackerState& state, const TrackerOption
   return solve(A, step);
 }
 
-// One iteration: judges the state that was evaluated and moves on to the next.
-__device__ void step_pose(RasterState* raster, TrackerState* state, const double* sums,
+// One iteration: judges the state that was evaluated and moves on to the next. `s` is a copy of the
+// state in shared memory.
+__device__ void step_pose(RasterState* raster, TrackerState& s, const double* sums,
                           const TrackingLevel* level, const Pinhole& camera,
-                          const TrackerOptions& options, const Condition& go_on) {
-  TrackerState& s = *state;
-  if (raster->overflow || s.stop) {
-    go_on.set(0);
-    return;
-  }
+                          const TrackerOptions& options) {
   s.rebuilds += raster->stale;
   raster->stale = 0;
   ++s.iteration;
@@ -155,7 +152,6 @@ __device__ void step_pose(RasterState* raster, TrackerState* state, const double
   s.stop = s.failed || s.converged || s.iteration >= static_cast<uint32_t>(level->iterations);
   if (s.stop) {
     raster->halt = 1;
-    go_on.set(0);
     // The last step is not evaluated; it is taken unless the one before it had failed.
     if (s.failed || !(s.converged || s.now_is_best)) s.now = s.best;
     return;
@@ -164,23 +160,50 @@ __device__ void step_pose(RasterState* raster, TrackerState* state, const double
   show(s, *level);
 }
 
+constexpr int kStepThreads = 256;
+
 // One block adds each of the sums up; the last to be done takes the step.
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kStepThreads)
     sum_and_step(RasterState* raster, TrackerState* state, const TrackingPlan equations, int blocks,
                  const TrackingLevel* level, Pinhole camera, TrackerOptions options,
                  Condition go_on) {
-  __shared__ double shared[8];
+  constexpr int kWords = sizeof(TrackerState) / 4;
+  __shared__ double shared[kStepThreads / 32];
+  __shared__ double totals[kTrackSums];
+  __shared__ TrackerState copy;
+  __shared__ bool is_last;
+  wait_for_kernel_before();
   const float* partials = equations.partials + static_cast<int64_t>(blockIdx.x) * blocks;
   double sum = 0;
-  for (int i = threadIdx.x; i < blocks; i += blockDim.x) sum += partials[i];
+#pragma unroll 4
+  for (int i = threadIdx.x; i < blocks; i += kStepThreads) sum += partials[i];
   sum = block_sum(sum, shared);
-  if (threadIdx.x != 0) return;
-  equations.sums[blockIdx.x] = sum;
-  __threadfence();
-  if (atomicAdd(&state->ticket, 1u) != gridDim.x - 1) return;
-  state->ticket = 0;
-  __threadfence();
-  step_pose(raster, state, equations.sums, level, camera, options, go_on);
+  if (threadIdx.x == 0) {
+    equations.sums[blockIdx.x] = sum;
+    __threadfence();
+    is_last = atomicAdd(&state->ticket, 1u) == gridDim.x - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  if (!is_last) return;
+  // All at once to shared memory, as one thread would wait for every number on its own.
+  const volatile double* sums = equations.sums;
+  if (threadIdx.x < kTrackSums) totals[threadIdx.x] = sums[threadIdx.x];
+  uint32_t* const words = reinterpret_cast<uint32_t*>(&copy);
+  for (int i = threadIdx.x; i < kWords; i += kStepThreads)
+    words[i] = reinterpret_cast<const volatile uint32_t*>(state)[i];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    copy.ticket = 0;
+    if (!raster->overflow && !copy.stop)
+      step_pose(raster, copy, totals, level, camera, options);
+    else
+      copy.stop = 1;
+    go_on.set(!copy.stop);
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < kWords; i += kStepThreads)
+    reinterpret_cast<uint32_t*>(state)[i] = words[i];
 }
 
 }  // namespace
@@ -228,10 +251,10 @@ void CudaTracker::launch_iterations(size_t i, bool captured, cudaStream_t stream
       make_lists(level.raster, inner);
     }
     launch_normal_equations(level.raster, level.equations, inner);
-    sum_and_step<<<kTrackSums, 256, 0, inner>>>(level.raster.state, state_.get(), level.equations,
-                                                kBlocksOfTile * level.raster.tiles(),
-                                                images_.get() + i, level.camera, options_, go_on);
-    GSSLAM_LAUNCHED(sum_and_step);
+    launch_early("sum_and_step", sum_and_step, kTrackSums, kStepThreads, 0, inner,
+                 level.raster.state, state_.get(), level.equations,
+                 kBlocksOfTile * level.raster.tiles(), images_.get() + i, level.camera, options_,
+                 go_on);
   };
   if (!captured) {
     for (int iteration = 0; iteration < level.iterations; ++iteration) iterate(stream, {});
@@ -271,10 +294,7 @@ TrackerState CudaTracker::estimate(const SphereMatrix& spheres,
   guesses_.reserve(std::max<size_t>(guesses.size(), 4));
   prepare(spheres, levels, stream);
   while (true) {
-    RasterState raster{};
-    raster.count = static_cast<uint32_t>(spheres.count);
-    raster.margin = options_.margin;
-    upload(levels_[0].raster.state, raster, stream);
+    raster_.begin_pass(spheres.count, View{}, options_.margin, stream);  // views come from levels
     GSSLAM_CUDA(cudaMemcpyAsync(guesses_.get(), guesses.data(),
                                 guesses.size() * sizeof(CameraState), cudaMemcpyHostToDevice,
                                 stream));

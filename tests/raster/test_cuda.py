@@ -90,6 +90,41 @@ def test_lists_longer_than_shared_memory_are_sorted() -> None:
     assert torch.equal(planes, render(spheres[:, shuffle].contiguous(), T, CAMERA, LOW_PASS))
 
 
+@pytest.mark.parametrize("logit", [2.0, -4.0])
+def test_long_lists_are_cut_and_give_the_same(logit: float) -> None:
+    """One tile has nearly everything; opaque, the light stops within the first segment."""
+    rng = np.random.default_rng(3)
+    spheres = random_spheres(rng, 20_000, 1.0)
+    z = spheres[2].clone()
+    spheres[0] = ((24 + 8 * spheres[0] / spheres[0].abs().max()) - CAMERA.cx) / CAMERA.fx * z
+    spheres[1] = ((16 + 8 * spheres[1] / spheres[1].abs().max()) - CAMERA.cy) / CAMERA.fy * z
+    spheres[4] = logit + torch.from_numpy(rng.normal(size=20_000))
+    ours, theirs = run(spheres, "cuda", CAMERA), run(spheres, "cpu", CAMERA)
+    assert error(ours["image"], theirs["image"].double()) < 1e-5
+    for name in ("grad", "plain"):
+        for row in range(8):
+            assert error(ours[name][row], theirs["grad"][row].double()) < 1e-3, (name, row)
+    assert error(ours["statistics"], theirs["statistics"].double()) < 1e-3
+    for _ in range(50):
+        again = run(spheres, "cuda", CAMERA)
+        assert all(torch.equal(ours[name], again[name]) for name in ours)
+    # Also where the gradient comes without an image before it.
+    plan, x = RasterPlan(0, "cuda"), spheres.cuda()
+    plan.project(x, x.shape[1], CAMERA, np.eye(4), LOW_PASS)
+    generator = torch.Generator().manual_seed(1)
+    upstream = torch.randn(plan.image_shape, generator=generator).cuda()
+    grad = torch.zeros_like(x)
+    plan.backward(ours["image"].cuda(), upstream, grad)
+    assert torch.equal(grad.cpu(), ours["plain"])
+
+
+def test_images_of_more_tiles_than_shared_memory_counts() -> None:
+    spheres, wide = room(20_000), Camera(4112, 400, 2000.0, 500.0, 2056.0, 200.0)
+    ours, theirs = run(spheres, "cuda", wide), run(spheres, "cpu", wide)
+    assert error(ours["image"], theirs["image"].double()) < 1e-4
+    assert error(ours["grad"], theirs["grad"].double()) < 2e-3
+
+
 def test_spheres_that_fill_the_image_make_room_for_their_lists() -> None:
     spheres = room(3000)
     spheres[3] += 4.5  # 90 times larger: every list overflows its first size
@@ -170,5 +205,6 @@ def test_sanitize_rasteriser(features: int) -> None:
     """Small, for compute-sanitizer: short and long lists, statistics, features, room made."""
     spheres = random_spheres(np.random.default_rng(9), 6000, 2.0, features)
     spheres[3, :20] += 4
+    spheres[:2, 20:3000] *= 0.1  # lists that are cut
     ours, theirs = run(spheres, "cuda", CAMERA), run(spheres, "cpu", CAMERA)
     assert error(ours["image"], theirs["image"].double()) < 1e-4
