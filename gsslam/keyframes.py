@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -120,5 +121,5 @@ def keyframe_is_due(
         return False
     xi = geometry.log_se3(T_last_camera)
     moved = float(np.linalg.norm(xi[:3])) > config.translation * median_depth
-    turned = float(np.linalg.norm(xi[3:])) > np.deg2rad(config.rotation_deg)
+    turned = float(np.linalg.norm(xi[3:])) > math.radians(config.rotation_deg)
     return moved or turned or valid_share < config.min_overlap

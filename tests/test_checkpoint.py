@@ -100,13 +100,15 @@ def test_killed_and_resumed_is_the_same_as_never_stopped(
 
 
 def test_interrupted_and_resumed_with_the_other_number_of_threads(
-    tmp_path: Path, uninterrupted: bytes
+    tmp_path: Path, device: str
 ) -> None:
+    start(tmp_path / "whole", RunOptions(device, LoopOptions(checkpoint_every=0)))
+
     def interrupt(progress: Progress) -> None:
         if progress.step == "tracking" and progress.done == 10:
             os.kill(os.getpid(), signal.SIGINT)
 
-    options = RunOptions(loop=LoopOptions(threads=1, checkpoint_every=100))
+    options = RunOptions(device, LoopOptions(threads=1, checkpoint_every=100))
     out = tmp_path / "run"
     result = run_dataset(
         SOURCE.open(), CONFIG, out, options=options, source=SOURCE, on_progress=interrupt
@@ -117,7 +119,7 @@ def test_interrupted_and_resumed_with_the_other_number_of_threads(
     assert "threads: 1" in text
     folder.config.write_text(text.replace("threads: 1", "threads: 2"))
     assert not resume_run(out).interrupted
-    assert results(out) == uninterrupted
+    assert results(out) == results(tmp_path / "whole")
     with pytest.raises(ConfigError, match="nothing to resume"):
         resume_run(out)
 

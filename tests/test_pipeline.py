@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from gsslam import Frame, Slam, SlamConfig, open_dataset
 from gsslam.config import KeyframeConfig, MappingConfig
@@ -26,6 +27,7 @@ from gsslam.run_folder import RunFolder
 from gsslam.source import Source
 from gsslam.tracking_loop import LoopOptions
 from gsslam.trajectory import Trajectory
+from tests.conftest import usable_device
 
 CONFIG = SlamConfig(mapping=MappingConfig(first_iterations=40, iterations=8))
 
@@ -76,9 +78,17 @@ def black(frame: Frame) -> Frame:
     return replace(frame, rgb=np.zeros_like(frame.rgb), depth=np.zeros_like(frame.depth))
 
 
-def run(room: Dataset, out: Path, threads: int, **options: bool) -> RunFolder:
-    loop = LoopOptions(threads=threads, realtime=options.get("realtime", False))
-    run_dataset(room, CONFIG, out, options=RunOptions("cpu", loop, options.get("trace", False)))
+def run(
+    room: Dataset,
+    out: Path,
+    threads: int,
+    *,
+    device: str = "cpu",
+    realtime: bool = False,
+    trace: bool = False,
+) -> RunFolder:
+    loop = LoopOptions(threads=threads, realtime=realtime)
+    run_dataset(room, CONFIG, out, options=RunOptions(device, loop, trace))
     return RunFolder(out)
 
 
@@ -114,13 +124,13 @@ def delayed(monkeypatch: pytest.MonkeyPatch, seed: int) -> Callable[[Frame], Fra
 
 
 def test_the_same_bytes_with_one_and_two_threads_under_delays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
-    expected = results(run(Room(range(14)), tmp_path / "plain", threads=1))
+    expected = results(run(Room(range(14)), tmp_path / "plain", threads=1, device=device))
     for number in range(6):
         with monkeypatch.context() as patch:
             room = Room(range(14), delayed(patch, seed=number))
-            folder = run(room, tmp_path / str(number), threads=1 + number % 2)
+            folder = run(room, tmp_path / str(number), threads=1 + number % 2, device=device)
         assert results(folder) == expected
     assert no_thread_is_left()
 
@@ -245,6 +255,21 @@ def test_a_camera_that_jumps_back_is_found_at_a_keyframe(tmp_path: Path) -> None
     moved = np.linalg.norm(trajectory.T_world_camera[39, :3, 3])
     assert moved > 0.2
     assert np.abs(back - there)[:, :3, 3].max() < 0.02
+
+
+@pytest.mark.gpu
+def test_nothing_is_allocated_on_the_gpu_once_all_has_been_seen() -> None:
+    usable_device("cuda")
+    room = Room(range(60))
+    with Slam(CONFIG, room.camera, "cuda") as slam:
+        free = []
+        for index in range(60):
+            slam.track(room[index])
+            if index in (29, 59):
+                assert slam.map.count > 0  # waits for mapping
+                free.append(torch.cuda.mem_get_info()[0])
+    # A block of torch's for the keyframes' images may be added.
+    assert free[0] - free[1] <= 2 * 2**20
 
 
 def test_real_time_drops_what_it_has_no_time_for_and_says_so(
