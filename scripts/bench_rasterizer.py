@@ -54,14 +54,19 @@ class Options:
     sequence: Path | None = None
     # Frames that the scene is made of; the view is between the second and third.
     frames: tuple[int, ...] = (0, 30, 60, 90)
+    # How many spheres the scenes have.
     spheres: tuple[int, ...] = (50_000, 200_000, 500_000, 1_000_000)
+    # Sizes of the images in pixels.
     sizes: tuple[str, ...] = ("640x480", "1200x680")
     # Timed rounds on the GPU; a third of them on the CPU.
     rounds: int = 9
+    # File for the results.
     json: Path | None = None
-    # Of the CPU's kernels: timed calls, threads, instruction sets.
+    # Without a sequence: timed calls of the CPU's kernels, ...
     repeats: int = 20
+    # ... numbers of threads, ...
     threads: tuple[int, ...] = (1, 2)
+    # ... and instruction sets.
     isas: tuple[str, ...] = INSTRUCTION_SETS
 
 

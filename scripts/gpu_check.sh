@@ -5,7 +5,9 @@ set -eu
 BUILD=${BUILD:-build/gpu}
 PYTHON=${PYTHON:-python3}
 BENCH_OPTIONS=${BENCH_OPTIONS:-}
-TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations.py tests/test_fused.py"
+TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations.py tests/test_fused.py
+    tests/test_operations.py tests/test_recorder.py tests/test_pyramid.py tests/test_pipeline.py
+    tests/test_checkpoint.py tests/diagnosis"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 build() {
