@@ -20,6 +20,7 @@ from gsslam.keyframes import Keyframe
 from gsslam.native import Kernels
 from gsslam.normal_equations import NormalEquations, ResidualWeights
 from gsslam.pyramid import ImageLevel
+from gsslam.raster import constants as c
 
 Array = NDArray[np.float64]
 
@@ -50,8 +51,13 @@ class FusedMapping:
         sphere_rates: list[float],
         adam: tuple[float, float, float],
         device: torch.device | str,
+        decay: float,
     ) -> None:
-        """``sphere_rates`` has one for each of the 8 rows; ``adam`` is beta1, beta2, epsilon."""
+        """``sphere_rates`` has one for each of the 8 rows; ``adam`` is beta1, beta2, epsilon.
+
+        ``decay`` is what is left of the observations after a step that sees the sphere.
+        """
+        self._decay = decay
         self._kernels = Kernels.on(device)
         self._camera = camera
         weights = _native.LossWeights(
@@ -70,11 +76,16 @@ class FusedMapping:
         )
 
     def run(
-        self, gaussian_map: GaussianMap, keyframes: list[Keyframe], tasks: list[tuple[int, bool]]
+        self,
+        gaussian_map: GaussianMap,
+        keyframes: list[Keyframe],
+        tasks: list[tuple[int, bool]],
+        observed: int,
     ) -> list[float]:
         """Take one step for each task, in place; returns the loss before each.
 
         A task names one of ``keyframes`` and says whether its pose and exposure are stepped too.
+        The last ``observed`` steps also update the map's observations.
         """
         shape = (self._camera.height, self._camera.width)
         address = self._kernels.address
@@ -101,6 +112,11 @@ class FusedMapping:
             gaussian_map.count,
             states,
             tasks,
+            address(
+                gaussian_map.observations.statistics, "statistics", (c.STATISTICS, map_shape[1])
+            ),
+            self._decay,
+            min(observed, len(tasks)),
             *self._kernels.stream(),
         )
         for keyframe, state in zip(keyframes, stepped, strict=True):

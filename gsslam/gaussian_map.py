@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from gsslam.errors import ConfigError
+from gsslam.observations import Observations
 from gsslam.optimizer import AdamState
 from gsslam.raster import constants as c
 from gsslam.results import SphereState
@@ -27,6 +28,7 @@ class GaussianMap:
         self.parameters = torch.zeros(rows, capacity, device=device)
         self.gradient = torch.zeros(rows, capacity, device=device)
         self.adam = AdamState.zeros(rows, capacity, device=device)
+        self.observations = Observations.zeros(capacity, device=device)
 
     @property
     def capacity(self) -> int:
@@ -87,4 +89,6 @@ class GaussianMap:
     def _arrays(self) -> tuple[torch.Tensor, ...]:
         adam = self.adam
         moments = (adam.first_moment, adam.second_moment)
-        return self.parameters, self.gradient, *moments, adam.steps
+        seen = self.observations
+        judged = (seen.statistics, seen.score, seen.strikes)
+        return self.parameters, self.gradient, *moments, adam.steps, *judged

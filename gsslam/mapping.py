@@ -10,7 +10,7 @@ from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
 from gsslam.optimize import MapOptimizer
-from gsslam.pruning import make_room, prune_faint_and_large
+from gsslam.pruning import decay_of_window, make_room, prune
 from gsslam.raster.constants import ROW_RGB
 
 
@@ -21,7 +21,8 @@ class Mapper:
         self._config = config
         self._camera = camera
         self._random = np.random.default_rng(config.seed)
-        self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass, device)
+        decay = decay_of_window(config.pruning.window)
+        self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass, device, decay)
         self.map = GaussianMap(config.map.capacity, device=device)
         self.keyframes: list[Keyframe] = []
 
@@ -32,14 +33,17 @@ class Mapper:
         mapping = self._config.mapping
         first = len(self.keyframes) == 1
         self.optimize(mapping.first_iterations if first else mapping.iterations)
-        prune_faint_and_large(self.map, self._config.pruning)
+        prune(self.map, self._config.pruning)
 
     def optimize(self, iterations: int) -> None:
         """Step through the window, round and round, the newest keyframe first."""
         window = self._window()
         # The first keyframe holds the world frame and the map's brightness in place.
         tasks = [(i % len(window), window[i % len(window)] > 0) for i in range(iterations)]
-        self._optimizer.run(self.map, [self.keyframes[index] for index in window], tasks)
+        # The last time round: every view counts once, with the spheres as they are in the end.
+        observed = min(len(window), iterations) if self._config.pruning.judgements else 0
+        keyframes = [self.keyframes[index] for index in window]
+        self._optimizer.run(self.map, keyframes, tasks, observed)
 
     def center_exposure(self) -> None:
         """Give the map the brightness of the average keyframe instead of the first one's.

@@ -30,7 +30,9 @@ class MapOptimizer:
         camera: Camera,
         low_pass: float,
         device: torch.device | str = "cpu",
+        decay: float = 1.0,
     ) -> None:
+        """``decay`` is what is left of the observations after a step that sees the sphere."""
         self._config = config
         self._camera = camera
         self._low_pass = low_pass
@@ -40,6 +42,7 @@ class MapOptimizer:
         )
         self._adam = SphereAdam(_BETAS, _EPSILON, device)
         self._rates = sphere_rates(config).to(device)
+        self._decay = decay
         shape = (c.PLANE_FEATURE, camera.height, camera.width)
         self._image = torch.empty(shape, device=device)
         self._grad_image = torch.empty(shape, device=device)
@@ -49,19 +52,30 @@ class MapOptimizer:
         if torch.device(device).type == "cuda":
             rates = sphere_rates(config).tolist()
             adam = (*_BETAS, _EPSILON)
-            self._fused = FusedMapping(config, camera, low_pass, rates, adam, device)
+            self._fused = FusedMapping(config, camera, low_pass, rates, adam, device, decay)
 
     def run(
-        self, gaussian_map: GaussianMap, keyframes: list[Keyframe], tasks: list[tuple[int, bool]]
+        self,
+        gaussian_map: GaussianMap,
+        keyframes: list[Keyframe],
+        tasks: list[tuple[int, bool]],
+        observed: int = 0,
     ) -> list[float]:
         """Take one step for each task; returns the loss before each.
 
-        A task names one of ``keyframes`` and says whether its pose and exposure are refined.
+        A task names one of ``keyframes`` and says whether its pose and exposure are refined. The
+        last ``observed`` steps also update the map's observations.
         """
         if self._fused:
-            return self._fused.run(gaussian_map, keyframes, tasks)
+            return self._fused.run(gaussian_map, keyframes, tasks, observed)
         return [
-            self.step(gaussian_map, keyframes[index], refine_pose=refine) for index, refine in tasks
+            self.step(
+                gaussian_map,
+                keyframes[index],
+                refine_pose=refine,
+                observe=step >= len(tasks) - observed,
+            )
+            for step, (index, refine) in enumerate(tasks)
         ]
 
     def render(
@@ -78,7 +92,14 @@ class MapOptimizer:
         self._plan.forward(self._image)
         return self._image
 
-    def step(self, gaussian_map: GaussianMap, keyframe: Keyframe, *, refine_pose: bool) -> float:
+    def step(
+        self,
+        gaussian_map: GaussianMap,
+        keyframe: Keyframe,
+        *,
+        refine_pose: bool,
+        observe: bool = False,
+    ) -> float:
         """Take one step against one keyframe; returns the loss before it."""
         image = self.render(gaussian_map, keyframe.T_camera_world)
         loss = self._loss.evaluate(
@@ -90,7 +111,14 @@ class MapOptimizer:
             gain=keyframe.gain,
             bias=keyframe.bias,
         )
-        grad_pose = self._plan.backward(image, self._grad_image, gaussian_map.gradient)
+        grad_pose = self._plan.backward(
+            image,
+            self._grad_image,
+            gaussian_map.gradient,
+            self._error if observe else None,
+            gaussian_map.observations.statistics if observe else None,
+            self._decay,
+        )
         self._adam.step(
             gaussian_map.parameters,
             gaussian_map.gradient,

@@ -32,7 +32,8 @@ void bind_tracking(nb::module_& m) {
       });
   nb::class_<CpuTracking>(m, "CpuTracking")
       .def(nb::init<>())
-      .def("normal_equations", &normal_equations, nb::call_guard<nb::gil_scoped_release>());
+      .def("normal_equations", &normal_equations, nb::call_guard<nb::gil_scoped_release>())
+      .def("bytes", &CpuTracking::bytes);
 }
 
 }  // namespace gsslam

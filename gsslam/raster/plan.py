@@ -87,11 +87,13 @@ class RasterPlan:
         grad_parameters: torch.Tensor,
         error: torch.Tensor | None = None,
         statistics: torch.Tensor | None = None,
+        decay: float = 1.0,
     ) -> NDArray[np.float64]:
         """Add the gradient of the spheres to ``grad_parameters`` (8 + D, capacity).
 
         ``image`` is what forward wrote. With ``error`` (H, W) the spheres' statistics are added to
-        ``statistics`` (4, capacity). Returns (3, 4): the gradient of the pose's upper rows.
+        ``statistics`` (4, capacity), as ``keep_statistics`` in the reference says. Returns (3, 4):
+        the gradient of the pose's upper rows.
         """
         shape = self.image_shape
         if self._spheres is None or (error is None) != (statistics is None):
@@ -110,6 +112,7 @@ class RasterPlan:
             0
             if statistics is None
             else address(statistics, "statistics", (c.STATISTICS, capacity)),
+            decay,
             *self._kernels.stream(),
         )
         return np.asarray(grad_pose).reshape(3, 4)
