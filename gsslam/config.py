@@ -164,7 +164,7 @@ class PruningConfig(_Section):
     # A sphere goes after this many judgements in a row under the threshold; 0 judges none.
     judgements: Count = 3
     # Least score, in robust standard deviations from an average sphere in view.
-    threshold: float = -0.5
+    threshold: float = -1.0
     # Steps in view over which what was seen of a sphere fades.
     window: PositiveCount = 24
     # Weight of the largest share of a pixel's blending weight.
@@ -183,6 +183,9 @@ class MapConfig(_Section):
 
     # Most spheres; those of the lowest scores go when a keyframe needs room.
     capacity: PositiveCount = 200_000
+    # Memory for all that grows with images and map, CPU and GPU together, in 10^6 bytes: it limits
+    # spheres and keyframes. 0 sets no limit.
+    memory_budget_mb: NonNegative = 0.0
     # Pixels^2 added to every projected variance, so that no sphere falls between pixels.
     low_pass: NonNegative = 0.3
 

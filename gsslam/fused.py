@@ -75,6 +75,11 @@ class FusedMapping:
             self._kernels.device.index,
         )
 
+    def bytes(self) -> int:
+        """Return how much memory of the GPU the buffers take."""
+        held: int = self._plan.bytes()
+        return held
+
     def run(
         self,
         gaussian_map: GaussianMap,
@@ -172,6 +177,11 @@ class FusedTracker:
             list_margin,
             self._kernels.device.index,
         )
+
+    def bytes(self) -> int:
+        """Return how much memory of the GPU the buffers take."""
+        held: int = self._plan.bytes()
+        return held
 
     def estimate(
         self,

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from gsslam.errors import ConfigError
+from gsslam.memory import MemoryUse, tensor_bytes
 from gsslam.observations import Observations
 from gsslam.optimizer import AdamState
 from gsslam.raster import constants as c
@@ -64,6 +65,17 @@ class GaussianMap:
     def bytes_per_sphere(self) -> int:
         """Bytes that one sphere takes in all arrays."""
         return sum(t.element_size() * t[..., 0].numel() for t in self._arrays())
+
+    def memory(self) -> MemoryUse:
+        """Return what the arrays take."""
+        seen, moments = self.observations, self.adam
+        return MemoryUse(
+            parameters=tensor_bytes(self.parameters),
+            moments=tensor_bytes(
+                self.gradient, moments.first_moment, moments.second_moment, moments.steps
+            ),
+            statistics=tensor_bytes(seen.statistics, seen.score, seen.strikes),
+        )
 
     def insert(self, parameters: torch.Tensor) -> int:
         """Append columns (8 + D, n); returns how many fitted."""

@@ -39,6 +39,36 @@ class Keyframe:
     moment2: NDArray[np.float64] = field(default_factory=lambda: np.zeros(8))
     steps: int = 0
 
+    @property
+    def has_images(self) -> bool:
+        """Whether the map can still be optimised against this keyframe."""
+        return self.rgb.numel() > 0
+
+    def drop_images(self) -> None:
+        """Let go of the images; pose and exposure stay, for the frames that hang on them."""
+        self.rgb, self.depth = self.rgb.new_empty(0), self.depth.new_empty(0)
+
+
+def drop_least_useful(keyframes: list[Keyframe], newest: int) -> bool:
+    """Drop the images that tell least that others do not; returns whether there were any to drop.
+
+    They are the older one's of the two views that are nearest to each other, metres and radians
+    added. The first keyframe and the ``newest`` last ones are spared.
+    """
+    kept = [i for i, keyframe in enumerate(keyframes) if keyframe.has_images]
+    candidates = [k for k, i in enumerate(kept) if 0 < i < len(keyframes) - newest]
+    if not candidates:
+        return False
+    T = np.stack([keyframes[i].T_camera_world for i in kept])  # (K, 4, 4)
+    R = T[:, :3, :3]
+    centres = -np.einsum("kji,kj->ki", R, T[:, :3, 3])
+    cosine = (np.einsum("aij,bij->ab", R[candidates], R) - 1) / 2  # (candidates, K)
+    apart = np.arccos(np.clip(cosine, -1, 1))
+    apart += np.linalg.norm(centres[candidates, None] - centres[None], axis=2)
+    apart[np.arange(len(candidates)), candidates] = np.inf
+    keyframes[kept[candidates[int(np.argmin(apart.min(axis=1)))]]].drop_images()
+    return True
+
 
 def keyframe_is_due(
     frames_since_last: int,

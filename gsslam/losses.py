@@ -127,6 +127,11 @@ class ImageLoss:
             weights.ssim, weights.depth, weights.silhouette, weights.silhouette_threshold
         )
 
+    def bytes(self) -> int:
+        """Return how much memory the buffers take."""
+        held: int = self._plan.bytes()
+        return held
+
     def evaluate(
         self,
         rendered: torch.Tensor,

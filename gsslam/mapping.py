@@ -8,10 +8,14 @@ from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
 from gsslam.gaussian_map import GaussianMap
-from gsslam.keyframes import Keyframe
+from gsslam.keyframes import Keyframe, drop_least_useful
+from gsslam.memory import RECORD_BYTES, MemoryUse, plan_memory, tensor_bytes
 from gsslam.optimize import MapOptimizer
 from gsslam.pruning import decay_of_window, make_room, prune
 from gsslam.raster.constants import ROW_RGB
+
+# Share of the spheres that stays where their lists take too much memory.
+_SHED = 0.9
 
 
 class Mapper:
@@ -23,7 +27,8 @@ class Mapper:
         self._random = np.random.default_rng(config.seed)
         decay = decay_of_window(config.pruning.window)
         self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass, device, decay)
-        self.map = GaussianMap(config.map.capacity, device=device)
+        self._plan = plan_memory(config, camera, device, GaussianMap(1).bytes_per_sphere())
+        self.map = GaussianMap(self._plan.capacity, device=device)
         self.keyframes: list[Keyframe] = []
 
     def integrate(self, keyframe: Keyframe) -> None:
@@ -34,6 +39,12 @@ class Mapper:
         first = len(self.keyframes) == 1
         self.optimize(mapping.first_iterations if first else mapping.iterations)
         prune(self.map, self._config.pruning)
+
+    def memory(self) -> MemoryUse:
+        """Return what map, keyframes, lists and buffers take."""
+        images = sum(tensor_bytes(k.rgb, k.depth) for k in self.keyframes)
+        keyframes = MemoryUse(keyframes=images + RECORD_BYTES * len(self.keyframes))
+        return self.map.memory() + self._optimizer.memory() + keyframes
 
     def optimize(self, iterations: int) -> None:
         """Step through the window, round and round, the newest keyframe first."""
@@ -68,13 +79,35 @@ class Mapper:
         new = spheres_from_pixels(
             mask, colours, depth, self._camera, keyframe.T_camera_world, densify
         )
-        make_room(self.map, new.shape[1])
+        self._make_room(new.shape[1])
         self.map.insert(new)
 
+    def _make_room(self, wanted: int) -> None:
+        """Let go of what the memory budget has no room for, so that ``wanted`` spheres fit."""
+        make_room(self.map, wanted)
+        if self._plan.keyframes is None:
+            return
+        excess = sum(keyframe.has_images for keyframe in self.keyframes) - self._plan.keyframes
+        while excess > 0 or self._may_pass_the_limit():
+            if not drop_least_useful(self.keyframes, self._config.mapping.window_size):
+                break
+            excess -= 1
+        if self._may_pass_the_limit():
+            # Lists far longer than planned for: fewer spheres make shorter ones.
+            make_room(self.map, wanted + self.map.capacity - int(_SHED * self.map.count))
+            self._optimizer.drop_lists()
+
+    def _may_pass_the_limit(self) -> bool:
+        """Return whether lists that grow once more would pass what the mapper may hold."""
+        use, limit = self.memory(), self._plan.mapper_limit
+        return limit is not None and use.total + use.lists // 2 > limit
+
     def _window(self) -> list[int]:
-        """Return the newest keyframes, newest first, and some random older ones."""
+        """Return the newest keyframes, newest first, and some random older ones with images."""
         mapping, count = self._config.mapping, len(self.keyframes)
         newest = list(range(count - 1, max(count - 1 - mapping.window_size, -1), -1))
-        older = count - len(newest)
-        drawn = self._random.choice(older, min(mapping.window_random, older), replace=False)
-        return newest + sorted(int(index) for index in drawn)
+        older = [i for i in range(count - len(newest)) if self.keyframes[i].has_images]
+        drawn = self._random.choice(
+            len(older), min(mapping.window_random, len(older)), replace=False
+        )
+        return newest + sorted(older[int(index)] for index in drawn)

@@ -95,6 +95,11 @@ class NormalEquationSolver:
         self._native = self._kernels.make("Tracking")
         self._weights = weights.to_native()
 
+    def bytes(self) -> int:
+        """Return how much memory the buffers take."""
+        held: int = self._native.bytes()
+        return held
+
     def form(
         self, plan: RasterPlan, rgb: torch.Tensor, depth: torch.Tensor, gain: float, bias: float
     ) -> NormalEquations:

@@ -13,6 +13,7 @@ from gsslam.fused import FusedMapping
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
 from gsslam.losses import ImageLoss, LossWeights
+from gsslam.memory import MemoryUse, tensor_bytes
 from gsslam.optimizer import SphereAdam
 from gsslam.raster import constants as c
 from gsslam.raster.plan import RasterPlan
@@ -48,11 +49,17 @@ class MapOptimizer:
         self._grad_image = torch.empty(shape, device=device)
         self._error = torch.empty(shape[1:], device=device)
         self._rgb = torch.empty((3, *shape[1:]), device=device)
-        self._fused: FusedMapping | None = None
-        if torch.device(device).type == "cuda":
-            rates = sphere_rates(config).tolist()
-            adam = (*_BETAS, _EPSILON)
-            self._fused = FusedMapping(config, camera, low_pass, rates, adam, device, decay)
+        self._fused = self._make_fused()
+
+    def _make_fused(self) -> FusedMapping | None:
+        """Return the fused steps, which only a GPU has."""
+        device = self._rates.device
+        if device.type == "cpu":
+            return None
+        rates, adam = self._rates.tolist(), (*_BETAS, _EPSILON)
+        return FusedMapping(
+            self._config, self._camera, self._low_pass, rates, adam, device, self._decay
+        )
 
     def run(
         self,
@@ -77,6 +84,17 @@ class MapOptimizer:
             )
             for step, (index, refine) in enumerate(tasks)
         ]
+
+    def memory(self) -> MemoryUse:
+        """Return what the lists and buffers take."""
+        images = tensor_bytes(self._image, self._grad_image, self._error, self._rgb)
+        lists = self._plan.bytes() + (self._fused.bytes() if self._fused else 0)
+        return MemoryUse(lists=lists, buffers=images + self._loss.bytes())
+
+    def drop_lists(self) -> None:
+        """Give the memory of the lists back; the next step makes new ones, as long as it needs."""
+        self._plan = RasterPlan(device=self._rates.device)
+        self._fused = self._make_fused()
 
     def render(
         self, gaussian_map: GaussianMap, T_camera_world: NDArray[np.float64]

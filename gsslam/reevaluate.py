@@ -40,7 +40,7 @@ def evaluate_run(
     dataset = source.open()
     slam = make_slam(config, dataset.camera, device, slam_factory)
     slam.map.load(state)
-    cost = Cost(stored.get("loop_s"), stored.get("peak_memory_mb"))
+    cost = Cost(stored.get("loop_s"), stored.get("peak_memory_mb"), stored.get("peak_budget_mb"))
     tracked = TrackedSequence(records, trajectory, cost)
     with interruptible() as interrupt:
         metrics = report(

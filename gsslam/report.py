@@ -48,6 +48,8 @@ class Cost:
     loop_s: float | None
     # Largest resident memory of the whole process up to there, Python and torch included.
     peak_memory_mb: float | None
+    # Largest of what the memory budget counts.
+    peak_budget_mb: float | None
 
     def metrics(self, records: Sequence[FrameRecord], spheres: int, map_mb: float) -> list[Metric]:
         """Return the metrics of time and memory."""
@@ -55,6 +57,7 @@ class Cost:
             *time_metrics(records, self.loop_s),
             Metric("loop_s", self.loop_s, "s"),
             Metric("peak_memory_mb", self.peak_memory_mb, "MB"),
+            Metric("peak_budget_mb", self.peak_budget_mb, "MB"),
             Metric("spheres", spheres, ""),
             Metric("map_mb", map_mb, "MB"),
         ]

@@ -36,6 +36,8 @@ class TrackingResult:
     bias: float
     tracking_ms: float
     mapping_ms: float
+    # What the memory budget counts, after the frame, in 10^6 bytes.
+    memory_mb: float
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,8 @@ def _run_loop(
     trajectory = Trajectory(
         finished.timestamps[:tracked_count], finished.T_world_camera[:tracked_count]
     )
-    cost = Cost(time.perf_counter() - started, _peak_memory_mb())
+    budgeted = max((record.memory_mb or 0.0 for record in records), default=0.0)
+    cost = Cost(time.perf_counter() - started, _peak_memory_mb(), budgeted)
     return _Loop(TrackedSequence(records, trajectory, cost), interrupt.requested, failure)
 
 
@@ -161,7 +162,9 @@ def _process(reader: FrameReader, slam: Slam, index: int, *, heldout: bool) -> F
     result = slam.track(frame)
     if not result.tracked:
         _log.warning("lost frame %d: %s", index, result.reason)
-    return FrameRecord.of_result(result, heldout=heldout, reading_ms=reading_ms)
+    return FrameRecord.of_result(
+        result, heldout=heldout, reading_ms=reading_ms, spheres=slam.map.count
+    )
 
 
 def _refuse_unusable(records: list[FrameRecord], total: int) -> None:

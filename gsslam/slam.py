@@ -18,6 +18,7 @@ from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe, is_heldout, keyframe_is_due
 from gsslam.mapping import Mapper
+from gsslam.memory import MEGABYTE, RECORD_BYTES, MemoryUse, working_bytes
 from gsslam.pyramid import ImageLevel, build_pyramid
 from gsslam.raster.interface import Rendering
 from gsslam.raster.plan import RasterPlan
@@ -63,6 +64,12 @@ class Slam:
         """What the map was built from, oldest first."""
         return self._mapper.keyframes
 
+    def memory(self) -> MemoryUse:
+        """Return what the memory budget counts: all that grows with the images and the map."""
+        pixels = self._camera.width * self._camera.height
+        buffers = working_bytes(pixels) + RECORD_BYTES * len(self._frames)
+        return self._mapper.memory() + self._tracker.memory() + MemoryUse(buffers=buffers)
+
     def track(self, frame: Frame) -> TrackingResult:
         """Find the pose of the next frame, and map it if it is a keyframe.
 
@@ -87,6 +94,7 @@ class Slam:
             is_keyframe,
             self._exposure,
             (1e3 * (tracked_at - start), 1e3 * (mapped_at - tracked_at)),
+            self.memory().total / MEGABYTE,
         )
 
     def finish(self) -> Trajectory:
@@ -201,6 +209,7 @@ def _result(
     is_keyframe: bool,
     exposure: tuple[float, float],
     times_ms: tuple[float, float],
+    memory_mb: float,
 ) -> TrackingResult:
     """Report a frame; the first one, without an estimate, is right by definition."""
     return TrackingResult(
@@ -220,4 +229,5 @@ def _result(
         bias=exposure[1],
         tracking_ms=times_ms[0],
         mapping_ms=times_ms[1],
+        memory_mb=memory_mb,
     )

@@ -88,6 +88,7 @@ class OracleSlam:
             bias=0.0,
             tracking_ms=2.0,
             mapping_ms=4.0 if is_keyframe else 0.0,
+            memory_mb=10.0 + frame.index,
         )
 
     def finish(self) -> Trajectory:

@@ -101,6 +101,8 @@ def test_metrics_are_flat_strict_json(run: RunResult) -> None:
     assert 0 < stored["ate_rmse_cm"] < 1
     assert stored["frames_per_s"] == pytest.approx(16 / stored["loop_s"])
     assert 20 < stored["peak_memory_mb"] < 4000
+    # The last of the oracle's 17 frames says most.
+    assert stored["peak_budget_mb"] == 26
     assert stored["map_mb"] == pytest.approx((run.folder / "map.ply").stat().st_size / 1e6)
 
 

@@ -58,6 +58,7 @@ _TABLE = (
         ("tracking_ms", "tracking, mean a frame", 1),
         ("mapping_ms", "mapping, mean a frame", 1),
         ("peak_memory_mb", "peak memory of the process", 0),
+        ("peak_budget_mb", "peak of what the memory budget counts", 0),
         ("spheres", "spheres", 0),
         ("map_mb", "map file", 2),
     ),

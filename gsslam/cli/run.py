@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -54,6 +54,9 @@ class Run:
     stride: Annotated[int, arg(metavar="K")] = 1
     # Size of the images that SLAM sees, such as 320x240. Default: that of the dataset.
     resolution: Annotated[str | None, arg(metavar="WxH", help_behavior_hint="")] = None
+    # Most memory for images and map, such as 512MB; the lowest scores and the least useful
+    # keyframes go before it is passed. Default: the preset's map.memory_budget_mb.
+    memory_budget: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None
     # Every value of the configuration, over the preset.
     config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
 
@@ -76,7 +79,7 @@ class Run:
         out = self.out or new_run_path(Path("runs"), dataset.name)
         with ProgressReport() as progress:
             result = run_dataset(
-                *(dataset, self.config, out),
+                *(dataset, self._config(), out),
                 device=device,
                 source=source,
                 on_progress=progress.update,
@@ -85,6 +88,15 @@ class Run:
             point_latest_to(out)
         print_result(result)
         return result.interrupted
+
+    def _config(self) -> SlamConfig:
+        """Return the configuration with what the flags beside it say."""
+        if self.memory_budget is None:
+            return self.config
+        from gsslam.memory import parse_megabytes
+
+        budget = parse_megabytes(self.memory_budget)
+        return replace(self.config, map=replace(self.config.map, memory_budget_mb=budget))
 
 
 def run_defaults(arguments: list[str]) -> Run:

@@ -39,6 +39,10 @@ class FrameRecord:
     reading_ms: float = 0.0
     tracking_ms: float = 0.0
     mapping_ms: float = 0.0
+    # What the memory budget counts, after the frame.
+    memory_mb: float | None = None
+    # Spheres in the map, after the frame.
+    spheres: int | None = None
     # Distance from the true position after the whole trajectory was aligned.
     position_error_cm: float | None = None
     psnr_db: float | None = None
@@ -48,7 +52,9 @@ class FrameRecord:
     depth_coverage_pct: float | None = None
 
     @staticmethod
-    def of_result(result: TrackingResult, *, heldout: bool, reading_ms: float) -> FrameRecord:
+    def of_result(
+        result: TrackingResult, *, heldout: bool, reading_ms: float, spheres: int | None = None
+    ) -> FrameRecord:
         """Return the record of a frame that went through tracking."""
         return FrameRecord(
             index=result.index,
@@ -68,6 +74,8 @@ class FrameRecord:
             reading_ms=reading_ms,
             tracking_ms=result.tracking_ms,
             mapping_ms=result.mapping_ms,
+            memory_mb=result.memory_mb,
+            spheres=spheres,
         )
 
     @staticmethod

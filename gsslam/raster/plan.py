@@ -117,6 +117,11 @@ class RasterPlan:
         )
         return np.asarray(grad_pose).reshape(3, 4)
 
+    def bytes(self) -> int:
+        """Return how much memory the buffers take."""
+        held: int = self._native.bytes()
+        return held
+
     def forget(self) -> None:
         """Drop the spheres that were projected; the buffers stay for the next ones."""
         self._spheres = None
