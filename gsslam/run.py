@@ -16,12 +16,13 @@ from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.errors import BadFrameError, DatasetError
 from gsslam.evaluation.records import FrameRecord
+from gsslam.export.compact import write_compact
 from gsslam.export.ply import write_ply
 from gsslam.interrupt import Interrupt, interruptible
 from gsslam.keyframes import is_heldout
 from gsslam.presets import config_hash
 from gsslam.reader import FrameReader
-from gsslam.report import Cost, OnProgress, Progress, TrackedSequence, report
+from gsslam.report import Cost, OnProgress, Progress, TrackedSequence, map_metrics, report
 from gsslam.results import Metric
 from gsslam.run_folder import RunFolder, claimed_folder
 from gsslam.source import Source
@@ -185,10 +186,11 @@ def _write_raw_results(
     """Write what ``gsslam eval`` needs, so that nothing is lost if the evaluation is cut short."""
     state = slam.map.state()
     write_ply(state, folder.map)
+    write_compact(state, folder.compact_map)
     tracked.trajectory.write(folder.trajectory)
     folder.write_frames(tracked.records)
-    map_mb = folder.map.stat().st_size / 1e6
-    folder.write_metrics(tracked.cost.metrics(tracked.records, len(state), map_mb), about)
+    metrics = [*tracked.cost.metrics(tracked.records, len(state)), *map_metrics(folder)]
+    folder.write_metrics(metrics, about)
 
 
 def _about(dataset: Dataset, config: SlamConfig, device: str, loop: _Loop) -> dict[str, Any]:
@@ -199,6 +201,7 @@ def _about(dataset: Dataset, config: SlamConfig, device: str, loop: _Loop) -> di
         "height": dataset.camera.height,
         **_versions(device),
         "seed": config.seed,
+        "memory_budget_mb": config.map.memory_budget_mb,
         "config_hash": config_hash(config),
         "interrupted": loop.interrupted,
         "failure": None if loop.failure is None else str(loop.failure),

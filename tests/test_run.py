@@ -26,8 +26,9 @@ from tests.oracle_slam import OracleSlam
 
 ROOM = Source("synthetic/room", resolution=(48, 36), max_frames=17)
 FILES = {
-    *("config.yaml", "trajectory.txt", "map.ply", "metrics.json", "frames.jsonl", "log.txt"),
-    *("plots/trajectory.png", "plots/frames.png"),
+    *("config.yaml", "trajectory.txt", "map.ply", "map.npz", "metrics.json"),
+    *("frames.jsonl", "log.txt"),
+    *("plots/trajectory.png", "plots/frames.png", "plots/memory.png"),
 }
 
 

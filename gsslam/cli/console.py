@@ -61,6 +61,7 @@ _TABLE = (
         ("peak_budget_mb", "peak of what the memory budget counts", 0),
         ("spheres", "spheres", 0),
         ("map_mb", "map file", 2),
+        ("compact_map_mb", "compact map file", 2),
     ),
 )
 
