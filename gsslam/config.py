@@ -162,7 +162,7 @@ class PruningConfig(_Section):
     # Spheres with a larger radius, in metres, are removed.
     max_radius: Positive = 0.5
     # A sphere goes after this many judgements in a row under the threshold; 0 judges none.
-    judgements: Count = 3
+    judgements: Count = 6
     # Least score, in robust standard deviations from an average sphere in view.
     threshold: float = -1.0
     # Steps in view over which what was seen of a sphere fades.
