@@ -164,7 +164,7 @@ class PruningConfig(_Section):
     # A sphere goes after this many judgements in a row under the threshold; 0 judges none.
     judgements: Count = 6
     # Least score, in robust standard deviations from an average sphere in view.
-    threshold: float = -1.0
+    threshold: float = -1.05
     # Steps in view over which what was seen of a sphere fades.
     window: PositiveCount = 24
     # Weight of the largest share of a pixel's blending weight.

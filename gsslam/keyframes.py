@@ -21,6 +21,10 @@ def is_heldout(index: int, every: int) -> bool:
     return every > 0 and index % every == every - 1
 
 
+# Colours (3, H, W) uint8 and depth (H, W) float32 of a keyframe.
+Images = tuple[torch.Tensor, torch.Tensor]
+
+
 @dataclass
 class Keyframe:
     """A frame that the map explains; pose and exposure are refined with the map."""
@@ -44,13 +48,19 @@ class Keyframe:
         """Whether the map can still be optimised against this keyframe."""
         return self.rgb.numel() > 0
 
-    def drop_images(self) -> None:
-        """Let go of the images; pose and exposure stay, for the frames that hang on them."""
+    def drop_images(self) -> Images:
+        """Give the images away; pose and exposure stay, for the frames that hang on them."""
+        images = self.rgb, self.depth
         self.rgb, self.depth = self.rgb.new_empty(0), self.depth.new_empty(0)
+        return images
+
+    def move_images(self, to: Images) -> None:
+        """Copy the images into tensors of the same shapes, and keep those."""
+        self.rgb, self.depth = to[0].copy_(self.rgb), to[1].copy_(self.depth)
 
 
-def drop_least_useful(keyframes: list[Keyframe], newest: int) -> bool:
-    """Drop the images that tell least that others do not; returns whether there were any to drop.
+def drop_least_useful(keyframes: list[Keyframe], newest: int) -> list[Images]:
+    """Drop the images that tell least that others do not; returns them, or none if all are needed.
 
     They are the older one's of the two views that are nearest to each other, metres and radians
     added. The first keyframe and the ``newest`` last ones are spared.
@@ -58,7 +68,7 @@ def drop_least_useful(keyframes: list[Keyframe], newest: int) -> bool:
     kept = [i for i, keyframe in enumerate(keyframes) if keyframe.has_images]
     candidates = [k for k, i in enumerate(kept) if 0 < i < len(keyframes) - newest]
     if not candidates:
-        return False
+        return []
     T = np.stack([keyframes[i].T_camera_world for i in kept])  # (K, 4, 4)
     R = T[:, :3, :3]
     centres = -np.einsum("kji,kj->ki", R, T[:, :3, 3])
@@ -66,8 +76,7 @@ def drop_least_useful(keyframes: list[Keyframe], newest: int) -> bool:
     apart = np.arccos(np.clip(cosine, -1, 1))
     apart += np.linalg.norm(centres[candidates, None] - centres[None], axis=2)
     apart[np.arange(len(candidates)), candidates] = np.inf
-    keyframes[kept[candidates[int(np.argmin(apart.min(axis=1)))]]].drop_images()
-    return True
+    return [keyframes[kept[candidates[int(np.argmin(apart.min(axis=1)))]]].drop_images()]
 
 
 def keyframe_is_due(

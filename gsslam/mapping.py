@@ -8,7 +8,7 @@ from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
 from gsslam.gaussian_map import GaussianMap
-from gsslam.keyframes import Keyframe, drop_least_useful
+from gsslam.keyframes import Images, Keyframe, drop_least_useful
 from gsslam.memory import RECORD_BYTES, MemoryUse, plan_memory, tensor_bytes
 from gsslam.optimize import MapOptimizer
 from gsslam.pruning import decay_of_window, make_room, prune
@@ -30,10 +30,14 @@ class Mapper:
         self._plan = plan_memory(config, camera, device, GaussianMap(1).bytes_per_sphere())
         self.map = GaussianMap(self._plan.capacity, device=device)
         self.keyframes: list[Keyframe] = []
+        # Used again: freeing and allocating anew leaves holes in the heap, which only grows then.
+        self._spare: list[Images] = []
 
     def integrate(self, keyframe: Keyframe) -> None:
         """Insert what the keyframe shows and the map does not, optimise, and prune."""
         self.keyframes.append(keyframe)
+        if self._spare:
+            keyframe.move_images(self._spare.pop())
         self._insert(keyframe)
         mapping = self._config.mapping
         first = len(self.keyframes) == 1
@@ -43,6 +47,7 @@ class Mapper:
     def memory(self) -> MemoryUse:
         """Return what map, keyframes, lists and buffers take."""
         images = sum(tensor_bytes(k.rgb, k.depth) for k in self.keyframes)
+        images += sum(tensor_bytes(*spare) for spare in self._spare)
         keyframes = MemoryUse(keyframes=images + RECORD_BYTES * len(self.keyframes))
         return self.map.memory() + self._optimizer.memory() + keyframes
 
@@ -87,10 +92,14 @@ class Mapper:
         make_room(self.map, wanted)
         if self._plan.keyframes is None:
             return
-        excess = sum(keyframe.has_images for keyframe in self.keyframes) - self._plan.keyframes
+        records = RECORD_BYTES * (self.keyframes[-1].index + len(self.keyframes))
+        excess = sum(keyframe.has_images for keyframe in self.keyframes)
+        excess -= self._plan.keyframes_beside(records)
         while excess > 0 or self._may_pass_the_limit():
-            if not drop_least_useful(self.keyframes, self._config.mapping.window_size):
+            dropped = drop_least_useful(self.keyframes, self._config.mapping.window_size)
+            if not dropped:
                 break
+            self._spare = dropped
             excess -= 1
         if self._may_pass_the_limit():
             # Lists far longer than planned for: fewer spheres make shorter ones.

@@ -29,8 +29,8 @@ _MAPPER_PLANES = 2 * 14 + 9
 # of the tracker, for four tiles or twelve cells a sphere.
 _MAPPER_BYTES = {"cpu": 550, "cuda": 950}
 _TRACKER_BYTES = {"cpu": 300, "cuda": 300}
-# Pose, exposure, moments and records of a keyframe; a frame takes less.
-RECORD_BYTES = 1500
+# What is kept of every frame for good, and once more of a keyframe: pose, exposure, moments.
+RECORD_BYTES = 400
 # Share of the memory beyond the fixed one that spheres may take; the rest is the keyframes'.
 _SPHERES_SHARE = 0.6
 # Keyframes without which mapping makes no sense, beside the newest ones.
@@ -93,10 +93,19 @@ class MemoryPlan:
 
     # Most spheres.
     capacity: int
-    # Most keyframes whose images are kept; None: all.
+    # Most keyframes whose images are kept, while few frames were recorded; None: all.
     keyframes: int | None
     # Bytes that the mapper may hold; None: no limit.
     mapper_limit: int | None
+    # Of a keyframe's images.
+    image_bytes: int
+    # Keyframes whose images are kept whatever comes.
+    least_keyframes: int
+
+    def keyframes_beside(self, records: int) -> int:
+        """Return the most keyframes whose images fit beside so many bytes of records."""
+        most = (self.keyframes or 0) - -(-records // self.image_bytes)
+        return max(most, self.least_keyframes)
 
 
 def plan_memory(
@@ -106,12 +115,12 @@ def plan_memory(
 
     ``bytes_per_sphere`` is what the map's own arrays take.
     """
-    if config.map.memory_budget_mb == 0:
-        return MemoryPlan(config.map.capacity, None, None)
-    limit = int(config.map.memory_budget_mb * MEGABYTE)
     pixels = camera.width * camera.height
     image_bytes = _PIXEL_BYTES * pixels
     least_keyframes = config.mapping.window_size + _LEAST_OLDER_KEYFRAMES
+    if config.map.memory_budget_mb == 0:
+        return MemoryPlan(config.map.capacity, None, None, image_bytes, least_keyframes)
+    limit = int(config.map.memory_budget_mb * MEGABYTE)
     fixed = working_bytes(pixels) + 4 * _MAPPER_PLANES * pixels
     kind = torch.device(device).type
     each = bytes_per_sphere + _MAPPER_BYTES[kind] + _TRACKER_BYTES[kind]
@@ -129,4 +138,5 @@ def plan_memory(
     capacity = min(config.map.capacity, spheres)
     keyframes = (free - capacity * each) // image_bytes
     mapper_limit -= capacity * _TRACKER_BYTES[kind]
-    return MemoryPlan(capacity, max(keyframes, least_keyframes), mapper_limit)
+    most = max(keyframes, least_keyframes)
+    return MemoryPlan(capacity, most, mapper_limit, image_bytes, least_keyframes)

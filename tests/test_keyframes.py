@@ -43,7 +43,8 @@ def test_the_older_of_the_two_nearest_views_goes_first() -> None:
 def test_the_first_and_the_newest_stay() -> None:
     keyframes = [keyframe(i, 0.0) for i in range(5)]
     dropped = [drop_least_useful(keyframes, newest=2) for _ in range(4)]
-    assert dropped == [True, True, False, False]
+    assert [len(images) for images in dropped] == [1, 1, 0, 0]
+    assert dropped[0][0][0].shape == (3, 2, 2)
     assert kept(keyframes) == [0, 3, 4]
 
 
@@ -54,3 +55,14 @@ def test_a_path_there_and_back_keeps_views_of_all_of_it() -> None:
         assert drop_least_useful(keyframes, newest=2)
     places = np.sort([path[i] for i in kept(keyframes)])
     assert np.diff(places).max() < 0.5
+
+
+def test_images_move_into_those_that_were_dropped() -> None:
+    old, new = keyframe(0, 0.0), keyframe(1, 1.0)
+    new.rgb.fill_(7)
+    new.depth.fill_(2.5)
+    images = old.drop_images()
+    new.move_images(images)
+    assert new.rgb is images[0]
+    assert new.rgb.unique().tolist() == [7]
+    assert new.depth.unique().tolist() == [2.5]
