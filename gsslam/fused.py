@@ -7,6 +7,7 @@ only images go to the GPU and only poses come back.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -92,22 +93,9 @@ class FusedMapping:
         A task names one of ``keyframes`` and says whether its pose and exposure are stepped too.
         The last ``observed`` steps also update the map's observations.
         """
-        shape = (self._camera.height, self._camera.width)
         address = self._kernels.address
         adam, map_shape = gaussian_map.adam, tuple(gaussian_map.parameters.shape)
-        states = [
-            (
-                _rows(k.T_camera_world),
-                k.gain,
-                k.bias,
-                k.moment1.tolist(),
-                k.moment2.tolist(),
-                k.steps,
-                address(k.rgb, "keyframe.rgb", (3, *shape), torch.uint8),
-                address(k.depth, "keyframe.depth", shape),
-            )
-            for k in keyframes
-        ]
+        statistics = gaussian_map.observations.statistics
         stepped, losses = self._plan.run(
             address(gaussian_map.parameters, "parameters", map_shape),
             address(adam.first_moment, "first_moment", map_shape),
@@ -115,11 +103,9 @@ class FusedMapping:
             address(adam.steps, "steps", map_shape[1:], torch.int32),
             map_shape[1],
             gaussian_map.count,
-            states,
+            [self._state(keyframe) for keyframe in keyframes],
             tasks,
-            address(
-                gaussian_map.observations.statistics, "statistics", (c.STATISTICS, map_shape[1])
-            ),
+            address(statistics, "statistics", (c.STATISTICS, map_shape[1])),
             self._decay,
             min(observed, len(tasks)),
             *self._kernels.stream(),
@@ -130,6 +116,20 @@ class FusedMapping:
             keyframe.moment1, keyframe.moment2 = np.array(state[3]), np.array(state[4])
             keyframe.steps = state[5]
         return list(losses)
+
+    def _state(self, k: Keyframe) -> tuple[Any, ...]:
+        """Return a keyframe as the native plan takes it."""
+        shape, address = (self._camera.height, self._camera.width), self._kernels.address
+        return (
+            _rows(k.T_camera_world),
+            k.gain,
+            k.bias,
+            k.moment1.tolist(),
+            k.moment2.tolist(),
+            k.steps,
+            address(k.rgb, "keyframe.rgb", (3, *shape), torch.uint8),
+            address(k.depth, "keyframe.depth", shape),
+        )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gsslam import geometry
+from gsslam import _native, geometry
 from gsslam.camera import Camera
 from gsslam.config import MappingConfig
 from gsslam.fused import FusedMapping
@@ -129,13 +129,11 @@ class MapOptimizer:
             gain=keyframe.gain,
             bias=keyframe.bias,
         )
+        error, statistics = None, None
+        if observe:
+            error, statistics = self._error, gaussian_map.observations.statistics
         grad_pose = self._plan.backward(
-            image,
-            self._grad_image,
-            gaussian_map.gradient,
-            self._error if observe else None,
-            gaussian_map.observations.statistics if observe else None,
-            self._decay,
+            image, self._grad_image, gaussian_map.gradient, error, statistics, self._decay
         )
         self._adam.step(
             gaussian_map.parameters,
@@ -145,17 +143,14 @@ class MapOptimizer:
             gaussian_map.count,
         )
         if refine_pose:
-            gradient = np.array(
-                [
-                    *twist_gradient(grad_pose, keyframe.T_camera_world),
-                    loss.grad_gain,
-                    loss.grad_bias,
-                ]
-            )
-            self._step_keyframe(keyframe, gradient)
+            self._step_keyframe(keyframe, grad_pose, loss)
         return loss.total
 
-    def _step_keyframe(self, keyframe: Keyframe, gradient: NDArray[np.float64]) -> None:
+    def _step_keyframe(
+        self, keyframe: Keyframe, grad_pose: NDArray[np.float64], loss: _native.LossValue
+    ) -> None:
+        twist = twist_gradient(grad_pose, keyframe.T_camera_world)
+        gradient = np.array([*twist, loss.grad_gain, loss.grad_bias])
         rates = np.array([self._config.pose_rate] * 6 + [self._config.exposure_rate] * 2)
         keyframe.steps += 1
         keyframe.moment1 += (1 - _BETAS[0]) * (gradient - keyframe.moment1)

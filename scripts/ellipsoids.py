@@ -16,7 +16,7 @@ from gsslam.config import SlamConfig
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
 from gsslam.normal_equations import NormalEquations, ResidualWeights, weighted_equations
-from gsslam.optimize import MapOptimizer, sphere_rates, twist_gradient
+from gsslam.optimize import MapOptimizer, sphere_rates
 from gsslam.pyramid import ImageLevel
 from gsslam.raster import constants as c
 from gsslam.raster.gsplat import ELLIPSOID_ROWS, ROW_OTHER_AXES, ROW_QUATERNION, rasterize_gsplat
@@ -107,8 +107,7 @@ class GsplatOptimizer(MapOptimizer):
         )
         if refine_pose and pose.grad is not None:
             grad_pose = pose.grad[0, :3].double().cpu().numpy()
-            twist = twist_gradient(grad_pose, keyframe.T_camera_world)
-            self._step_keyframe(keyframe, np.array([*twist, loss.grad_gain, loss.grad_bias]))
+            self._step_keyframe(keyframe, grad_pose, loss)
         return loss.total
 
 

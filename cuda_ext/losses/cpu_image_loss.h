@@ -16,7 +16,7 @@ class CpuImageLoss {
   LossValue evaluate(const LossImages& images, double gain, double bias, const LossWeights& weights,
                      const LossOutputs& outputs);
 
- size_t bytes() const { return vector_bytes(maps_, dssim_sums_, band_sums_); }
+  size_t bytes() const { return vector_bytes(maps_, dssim_sums_, band_sums_); }
 
  private:
   SsimMaps maps_for(const LossImages& images);
