@@ -96,6 +96,11 @@ void CudaRasterizer::bin(cudaStream_t stream) const {
   launch_sort(plan_, stream);
 }
 
+void CudaRasterizer::reserve_sums(int stride) {
+  sum_stride_ = std::max(sum_stride_, stride);
+  sums_.reserve(plan_.max_cells * sum_stride_);
+}
+
 bool CudaRasterizer::grow(cudaStream_t stream) { return grow(download(plan_.state, stream)); }
 
 bool CudaRasterizer::grow(const RasterState& state) {
@@ -142,14 +147,12 @@ void CudaRasterizer::backward(const SphereMatrix& spheres, const BackwardArgumen
                               cudaStream_t stream) {
   const DeviceGuard guard(device_);
   plan_.parameters = spheres.data;  // it may have moved; its values are those projected
-  const int stride = kSums + num_features_ + (arguments.error ? kStatistics : 0);
-  sum_stride_ = std::max(sum_stride_, stride);
-  sums_.reserve(plan_.max_cells * sum_stride_);
+  reserve_sums(kSums + num_features_ + (arguments.error ? kStatistics : 0));
   const CudaBackward back =
       backward_buffers(arguments.image, arguments.grad_image, arguments.error);
   launch_backward(plan_, back, stream);
-  launch_gather(plan_, back, arguments.grad_parameters, arguments.statistics, pose_partials_.get(),
-                stream);
+  launch_gather(plan_, back, arguments.grad_parameters, arguments.statistics, arguments.decay,
+                pose_partials_.get(), stream);
   const size_t blocks = blocks_for(plan_.max_count, kGatherThreads);
   double* const total = pose_partials_.get() + pose_partials_.size() - kPoseSums;
   launch_sum_pose(pose_partials_.get(), blocks, total, stream);
