@@ -173,14 +173,31 @@ class PruningConfig(_Section):
     min_opacity: Share = 0.05
     # Spheres with a larger radius, in metres, are removed.
     max_radius: Positive = 0.5
+    # A sphere goes after this many judgements in a row under the threshold; 0 judges none.
+    judgements: Count = 6
+    # Least score, in robust standard deviations from an average sphere in view.
+    threshold: float = -1.05
+    # Steps in view over which what was seen of a sphere fades.
+    window: PositiveCount = 24
+    # Weight of the largest share of a pixel's blending weight.
+    contribution_weight: NonNegative = 1.0
+    # Weight of the opacity.
+    opacity_weight: NonNegative = 0.0
+    # Weight of the colour error, as far as it is over ...
+    error_weight: NonNegative = 0.5
+    # ... this many robust standard deviations from an average sphere's.
+    error_margin: float = 4.0
 
 
 @dataclass(frozen=True, config=_strict)
 class MapConfig(_Section):
     """Size of the map."""
 
-    # Most spheres; the least opaque go when a keyframe needs room.
+    # Most spheres; those of the lowest scores go when a keyframe needs room.
     capacity: PositiveCount = 200_000
+    # Memory for all that grows with images and map, CPU and GPU together, in 10^6 bytes: it limits
+    # spheres and keyframes. 0 sets no limit.
+    memory_budget_mb: NonNegative = 0.0
     # Pixels^2 added to every projected variance, so that no sphere falls between pixels.
     low_pass: NonNegative = 0.3
 

@@ -7,6 +7,7 @@ only images go to the GPU and only poses come back.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +39,12 @@ def _matrix(rows: list[float]) -> Array:
     return np.vstack([np.reshape(rows, (3, 4)), [0, 0, 0, 1]])
 
 
+def _state(k: Keyframe) -> tuple[Any, ...]:
+    """Return a keyframe as the native plan takes it."""
+    moments = (k.moment1.tolist(), k.moment2.tolist())
+    return (_rows(k.T_camera_world), k.gain, k.bias, *moments, k.steps, k.rgb, k.depth)
+
+
 class FusedMapping:
     """Runs of mapping steps on a GPU; not to be used by two threads at a time."""
 
@@ -49,8 +56,13 @@ class FusedMapping:
         sphere_rates: list[float],
         adam: tuple[float, float, float],
         device: torch.device | str,
+        decay: float,
     ) -> None:
-        """``sphere_rates`` has one for each of the 8 rows; ``adam`` is beta1, beta2, epsilon."""
+        """``sphere_rates`` has one for each of the 8 rows; ``adam`` is beta1, beta2, epsilon.
+
+        ``decay`` is what is left of the observations after a step that sees the sphere.
+        """
+        self._decay = decay
         weights = native_structure(
             "LossWeights",
             ssim=config.ssim_weight,
@@ -71,27 +83,23 @@ class FusedMapping:
             sphere_rates=sphere_rates,
         )
 
+    def bytes(self) -> int:
+        """Return how much memory of the GPU the buffers take."""
+        return self._plan.bytes()
+
     def run(
-        self, gaussian_map: GaussianMap, keyframes: list[Keyframe], tasks: list[tuple[int, bool]]
+        self,
+        gaussian_map: GaussianMap,
+        keyframes: list[Keyframe],
+        tasks: list[tuple[int, bool]],
+        observed: int,
     ) -> list[float]:
         """Take one step for each task, in place; returns the loss before each.
 
         A task names one of ``keyframes`` and says whether its pose and exposure are stepped too.
+        The last ``observed`` steps also update the map's observations.
         """
         adam = gaussian_map.adam
-        states = [
-            (
-                _rows(k.T_camera_world),
-                k.gain,
-                k.bias,
-                k.moment1.tolist(),
-                k.moment2.tolist(),
-                k.steps,
-                k.rgb,
-                k.depth,
-            )
-            for k in keyframes
-        ]
         stepped, losses = self._plan.call(
             "run",
             parameters=gaussian_map.parameters,
@@ -99,8 +107,11 @@ class FusedMapping:
             second_moment=adam.second_moment,
             steps=adam.steps,
             count=gaussian_map.count,
-            keyframes=states,
+            keyframes=[_state(keyframe) for keyframe in keyframes],
             tasks=tasks,
+            statistics=gaussian_map.observations.statistics,
+            decay=self._decay,
+            observed=min(observed, len(tasks)),
         )
         for keyframe, state in zip(keyframes, stepped, strict=True):
             keyframe.T_camera_world = _matrix(state[0])
@@ -155,6 +166,10 @@ class FusedTracker:
             damping=damping,
             list_margin=list_margin,
         )
+
+    def bytes(self) -> int:
+        """Return how much memory of the GPU the buffers take."""
+        return self._plan.bytes()
 
     def estimate(
         self,

@@ -7,6 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from gsslam.errors import CheckpointError, ConfigError
+from gsslam.memory import MemoryUse, tensor_bytes
+from gsslam.observations import Observations
 from gsslam.optimizer import AdamState
 from gsslam.raster import constants as c
 from gsslam.results import SphereState
@@ -28,6 +30,7 @@ class GaussianMap:
         self.parameters = torch.zeros(rows, capacity, device=device)
         self.gradient = torch.zeros(rows, capacity, device=device)
         self.adam = AdamState.zeros(rows, capacity, device=device)
+        self.observations = Observations.zeros(capacity, device=device)
 
     @property
     def capacity(self) -> int:
@@ -87,6 +90,17 @@ class GaussianMap:
         """Bytes that one sphere takes in all arrays."""
         return sum(t.element_size() * t[..., 0].numel() for t in self._arrays())
 
+    def memory(self) -> MemoryUse:
+        """Return what the arrays take."""
+        seen, moments = self.observations, self.adam
+        return MemoryUse(
+            parameters=tensor_bytes(self.parameters),
+            moments=tensor_bytes(
+                self.gradient, moments.first_moment, moments.second_moment, moments.steps
+            ),
+            statistics=tensor_bytes(seen.statistics, seen.score, seen.strikes),
+        )
+
     def insert(self, parameters: torch.Tensor) -> int:
         """Append columns (8 + D, n); returns how many fitted."""
         n = min(parameters.shape[1], self.capacity - self.count)
@@ -111,4 +125,6 @@ class GaussianMap:
     def _arrays(self) -> tuple[torch.Tensor, ...]:
         adam = self.adam
         moments = (adam.first_moment, adam.second_moment)
-        return self.parameters, self.gradient, *moments, adam.steps
+        seen = self.observations
+        judged = (seen.statistics, seen.score, seen.strikes)
+        return self.parameters, self.gradient, *moments, adam.steps, *judged

@@ -37,7 +37,10 @@ _STORED = {
     "moment1": np.float64,
     "moment2": np.float64,
     "steps": np.int64,
+    "has_images": np.bool_,
 }
+# Colours (3, H, W) uint8 and depth (H, W) float32 of a keyframe.
+Images = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass
@@ -60,13 +63,37 @@ class Keyframe:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of the images, which never change."""
+        """Hash of the images, which never change until they are dropped."""
         digest = hashlib.sha256(self.rgb.cpu().numpy().tobytes())
         digest.update(self.depth.cpu().numpy().tobytes())
         return digest.hexdigest()
 
+    @property
+    def has_images(self) -> bool:
+        """Whether the map can still be optimised against this keyframe."""
+        return self.rgb.numel() > 0
 
-def keyframe_images(frame: Frame, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
+    def drop_images(self) -> Images:
+        """Give the images away; pose and exposure stay, for the frames that hang on them."""
+        images = self.rgb, self.depth
+        self.rgb, self.depth = no_images(self.rgb.device)
+        return images
+
+    def move_images(self, to: Images) -> None:
+        """Copy the images into tensors of the same shapes, and keep those."""
+        if self.rgb.is_cuda:
+            # They come from another thread's stream, which must not use their memory too early.
+            for image in (self.rgb, self.depth):
+                image.record_stream(torch.cuda.current_stream(image.device))
+        self.rgb, self.depth = to[0].copy_(self.rgb), to[1].copy_(self.depth)
+
+
+def no_images(device: torch.device | str) -> Images:
+    """Return what a keyframe has whose images were dropped."""
+    return torch.empty(0, dtype=torch.uint8, device=device), torch.empty(0, device=device)
+
+
+def keyframe_images(frame: Frame, device: torch.device | str) -> Images:
     """Return colour and depth of ``frame`` as a keyframe holds them."""
     rgb = torch.from_numpy(frame.rgb).to(device).permute(2, 0, 1).contiguous()
     return rgb, measured_depth(frame, device)
@@ -83,11 +110,12 @@ def keyframe_arrays(keyframes: list[Keyframe]) -> Arrays:
 def keyframes_from_arrays(
     arrays: Arrays, read_frame: Callable[[int], Frame], device: torch.device | str
 ) -> list[Keyframe]:
-    """Return the keyframes of ``keyframe_arrays``, with their images read again."""
+    """Return the keyframes of ``keyframe_arrays``; images that were not dropped are read again."""
     keyframes = []
     for k in range(len(arrays["index"])):
         index = int(arrays["index"][k])
-        images = keyframe_images(read_frame(index), device)
+        kept = bool(arrays["has_images"][k])
+        images = keyframe_images(read_frame(index), device) if kept else no_images(device)
         keyframes.append(
             Keyframe(
                 index,
@@ -101,6 +129,26 @@ def keyframes_from_arrays(
             )
         )
     return keyframes
+
+
+def drop_least_useful(keyframes: list[Keyframe], newest: int) -> list[Images]:
+    """Drop the images that tell least that others do not; returns them, or none if all are needed.
+
+    They are the older one's of the two views that are nearest to each other, metres and radians
+    added. The first keyframe and the ``newest`` last ones are spared.
+    """
+    kept = [i for i, keyframe in enumerate(keyframes) if keyframe.has_images]
+    candidates = [k for k, i in enumerate(kept) if 0 < i < len(keyframes) - newest]
+    if not candidates:
+        return []
+    T = np.stack([keyframes[i].T_camera_world for i in kept])  # (K, 4, 4)
+    R = T[:, :3, :3]
+    centres = -np.einsum("kji,kj->ki", R, T[:, :3, 3])
+    cosine = (np.einsum("aij,bij->ab", R[candidates], R) - 1) / 2  # (candidates, K)
+    apart = np.arccos(np.clip(cosine, -1, 1))
+    apart += np.linalg.norm(centres[candidates, None] - centres[None], axis=2)
+    apart[np.arange(len(candidates)), candidates] = np.inf
+    return [keyframes[kept[candidates[int(np.argmin(apart.min(axis=1)))]]].drop_images()]
 
 
 def keyframe_is_due(

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from gsslam.config import TrackingConfig
+from gsslam.memory import THUMBNAIL_PIXELS, MemoryUse
 from gsslam.pyramid import ImageLevel
+from gsslam.slam_state import Arrays
 from gsslam.snapshot import MapSnapshot
 from gsslam.tracked_frames import TrackedFrames
 from gsslam.tracking import PoseEstimate, Tracker
 
-# Rows and columns of the small images.
-_THUMBNAIL = (15, 20)
 # So many frames say which colour residual is usual.
 _RECENT_FRAMES = 8
 
@@ -32,11 +32,28 @@ class Localizer:
         self._tracker = Tracker(config, low_pass, device)
         self._thumbnails: list[NDArray[np.float32]] = []
         # Colour residuals of the last tracked frames.
-        self.recent_residuals: deque[float] = deque(maxlen=_RECENT_FRAMES)
+        self._recent_residuals: deque[float] = deque(maxlen=_RECENT_FRAMES)
 
     def add_keyframe(self, rgb: torch.Tensor) -> None:
         """Remember what a keyframe looks like, (3, H, W) 0 to 1, to search for the camera there."""
         self._thumbnails.append(thumbnail(rgb))
+
+    def memory(self) -> MemoryUse:
+        """Return what the tracker and the small images take."""
+        thumbnails = sum(thumbnail.nbytes for thumbnail in self._thumbnails)
+        return self._tracker.memory() + MemoryUse(keyframes=thumbnails)
+
+    def state(self) -> Arrays:
+        """Return everything as arrays."""
+        return {
+            "thumbnails": np.array(self._thumbnails, dtype=np.float32),
+            "recent_residuals": np.array(self._recent_residuals, dtype=np.float64),
+        }
+
+    def restore(self, state: Arrays) -> None:
+        """Take over what ``state`` returned."""
+        self._thumbnails = list(state["thumbnails"].astype(np.float32))
+        self._recent_residuals.extend(state["recent_residuals"].tolist())
 
     def find(
         self,
@@ -59,7 +76,7 @@ class Localizer:
             if not self._verdict(recovered):
                 estimate, reason = recovered, ""
         if not reason:
-            self.recent_residuals.append(estimate.equations.colour_rms)
+            self._recent_residuals.append(estimate.equations.colour_rms)
         return estimate, reason
 
     def _search(
@@ -82,9 +99,9 @@ class Localizer:
     def _verdict(self, estimate: PoseEstimate) -> str:
         """Return why the estimate cannot be trusted, in view of the frames before it as well."""
         reason = estimate.verdict(self._config)
-        if reason or not self.recent_residuals:
+        if reason or not self._recent_residuals:
             return reason
-        usual = float(np.median(self.recent_residuals))
+        usual = float(np.median(self._recent_residuals))
         residual = estimate.equations.colour_rms
         if residual > max(self._config.max_residual_rise * usual, self._config.usual_residual):
             return f"the colour residual rose from {usual:.3f} to {residual:.3f}"
@@ -107,7 +124,7 @@ def thumbnail(rgb: torch.Tensor) -> NDArray[np.float32]:
 
     A blank image gives zeros.
     """
-    small = torch.nn.functional.adaptive_avg_pool2d(rgb.mean(dim=0)[None], _THUMBNAIL)
+    small = torch.nn.functional.adaptive_avg_pool2d(rgb.mean(dim=0)[None], THUMBNAIL_PIXELS)
     flat: NDArray[np.float32] = small.cpu().numpy().ravel()
     centred = flat - flat.mean(dtype=np.float32)
     norm = float(np.sqrt((centred**2).sum()))

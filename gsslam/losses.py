@@ -122,6 +122,10 @@ class ImageLoss:
         self._plan = Plan("ImageLoss", device)
         self._weights = native_structure("LossWeights", **asdict(weights))
 
+    def bytes(self) -> int:
+        """Return how much memory the buffers take."""
+        return self._plan.bytes()
+
     def evaluate(
         self,
         rendered: torch.Tensor,

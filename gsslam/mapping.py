@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,27 @@ from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
 from gsslam.errors import CheckpointError
 from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
-from gsslam.keyframes import Keyframe, keyframe_arrays, keyframes_from_arrays
+from gsslam.keyframes import (
+    Images,
+    Keyframe,
+    drop_least_useful,
+    keyframe_arrays,
+    keyframes_from_arrays,
+)
+from gsslam.memory import (
+    KEYFRAME_BYTES,
+    RECORD_BYTES,
+    MemoryUse,
+    plan_memory,
+    tensor_bytes,
+)
 from gsslam.optimize import MapOptimizer
-from gsslam.pruning import make_room, prune_faint_and_large
+from gsslam.pruning import decay_of_window, make_room, prune
 from gsslam.raster.constants import ROW_RGB
 from gsslam.slam_state import Arrays, of_prefix, with_prefix
+
+# Share of the spheres that stays where their lists take too much memory.
+_SHED = 0.9
 
 
 class Mapper:
@@ -30,25 +47,47 @@ class Mapper:
         self._config = config
         self._camera = camera
         self._random = np.random.default_rng(config.seed)
-        self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass, device)
-        self.map = GaussianMap(config.map.capacity, device=device)
+        decay = decay_of_window(config.pruning.window)
+        self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass, device, decay)
+        self._plan = plan_memory(config, camera, device, GaussianMap(1).bytes_per_sphere())
+        self.map = GaussianMap(self._plan.capacity, device=device)
         self.keyframes: list[Keyframe] = []
+        # Used again: freeing and allocating anew leaves holes in the heap, which only grows then.
+        self._spare: list[Images] = []
+        # What the optimiser took in the end of the keyframe before.
+        self._working = self._optimizer.memory()
 
     def integrate(self, keyframe: Keyframe) -> None:
         """Insert what the keyframe shows and the map does not, optimise, and prune."""
+        if self._plan.mapper_limit is not None:
+            # So that the memory of the lists, which decides below, is the same in a resumed run.
+            self._optimizer.drop_lists()
         self.keyframes.append(keyframe)
+        if self._spare:
+            keyframe.move_images(self._spare.pop())
         self._insert(keyframe)
         mapping = self._config.mapping
         first = len(self.keyframes) == 1
         self.optimize(mapping.first_iterations if first else mapping.iterations)
-        prune_faint_and_large(self.map, self._config.pruning)
+        prune(self.map, self._config.pruning)
+        self._working = self._optimizer.memory()
+
+    def memory(self) -> MemoryUse:
+        """Return what map, keyframes, lists and buffers take, between two keyframes."""
+        images = sum(tensor_bytes(k.rgb, k.depth) for k in self.keyframes)
+        images += sum(tensor_bytes(*spare) for spare in self._spare)
+        keyframes = MemoryUse(keyframes=images + RECORD_BYTES * len(self.keyframes))
+        return self.map.memory() + self._working + keyframes
 
     def optimize(self, iterations: int) -> None:
         """Step through the window, round and round, the newest keyframe first."""
         window = self._window()
         # The first keyframe holds the world frame and the map's brightness in place.
         tasks = [(i % len(window), window[i % len(window)] > 0) for i in range(iterations)]
-        self._optimizer.run(self.map, [self.keyframes[index] for index in window], tasks)
+        # The last time round: every view counts once, with the spheres as they are in the end.
+        observed = min(len(window), iterations) if self._config.pruning.judgements else 0
+        keyframes = [self.keyframes[index] for index in window]
+        self._optimizer.run(self.map, keyframes, tasks, observed)
 
     def center_exposure(self) -> None:
         """Give the map the brightness of the average keyframe instead of the first one's.
@@ -65,14 +104,16 @@ class Mapper:
             keyframe.bias -= keyframe.gain * bias
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
-        """Return map, keyframes without their images, and random numbers as they stand."""
+        """Return map, keyframes without their images, and what else the next keyframe meets."""
         arrays = {
             **with_prefix("spheres", self.map.dump()),
             **with_prefix("keyframes", keyframe_arrays(self.keyframes)),
         }
         values = {
             "random": self._random.bit_generator.state,
-            "images": [keyframe.digest for keyframe in self.keyframes],
+            "images": [k.digest if k.has_images else "" for k in self.keyframes],
+            "spare_images": len(self._spare),
+            "working": asdict(self._working),
         }
         return arrays, values
 
@@ -88,11 +129,14 @@ class Mapper:
             of_prefix("keyframes", arrays), read_frame, self.map.parameters.device
         )
         for keyframe, digest in zip(self.keyframes, values["images"], strict=True):
-            if keyframe.digest != digest:
+            if keyframe.has_images and keyframe.digest != digest:
                 raise CheckpointError(
                     f"frame {keyframe.index} is not the image of before: has the dataset changed?"
                 )
         self._random.bit_generator.state = values["random"]
+        newest = self.keyframes[-1:] * values["spare_images"]
+        self._spare = [(torch.empty_like(k.rgb), torch.empty_like(k.depth)) for k in newest]
+        self._working = MemoryUse(**values["working"])
 
     def _insert(self, keyframe: Keyframe) -> None:
         densify = self._config.densify
@@ -103,13 +147,38 @@ class Mapper:
         new = spheres_from_pixels(
             mask, colours, depth, self._camera, keyframe.T_camera_world, densify
         )
-        make_room(self.map, new.shape[1])
+        self._make_room(new.shape[1])
         self.map.insert(new)
 
+    def _make_room(self, wanted: int) -> None:
+        """Let go of what the memory budget has no room for, so that ``wanted`` spheres fit."""
+        make_room(self.map, wanted)
+        if self._plan.keyframes is None:
+            return
+        records = RECORD_BYTES * self.keyframes[-1].index + KEYFRAME_BYTES * len(self.keyframes)
+        excess = sum(keyframe.has_images for keyframe in self.keyframes)
+        excess -= self._plan.keyframes_beside(records)
+        while excess > 0 or self._may_pass_the_limit():
+            dropped = drop_least_useful(self.keyframes, self._config.mapping.window_size)
+            if not dropped:
+                break
+            self._spare = dropped
+            excess -= 1
+        if self._may_pass_the_limit():
+            # Lists far longer than planned for: fewer spheres make shorter ones.
+            make_room(self.map, wanted + self.map.capacity - int(_SHED * self.map.count))
+
+    def _may_pass_the_limit(self) -> bool:
+        """Return whether lists that grow once more would pass what the mapper may hold."""
+        use, limit = self.memory(), self._plan.mapper_limit
+        return limit is not None and use.total + use.lists // 2 > limit
+
     def _window(self) -> list[int]:
-        """Return the newest keyframes, newest first, and some random older ones."""
+        """Return the newest keyframes, newest first, and some random older ones with images."""
         mapping, count = self._config.mapping, len(self.keyframes)
         newest = list(range(count - 1, max(count - 1 - mapping.window_size, -1), -1))
-        older = count - len(newest)
-        drawn = self._random.choice(older, min(mapping.window_random, older), replace=False)
-        return newest + sorted(int(index) for index in drawn)
+        older = [i for i in range(count - len(newest)) if self.keyframes[i].has_images]
+        drawn = self._random.choice(
+            len(older), min(mapping.window_random, len(older)), replace=False
+        )
+        return newest + sorted(older[int(index)] for index in drawn)

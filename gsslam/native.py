@@ -86,6 +86,10 @@ class Plan:
         operation, method = self._operations[operation_name]
         return self._call(operation, method, values, self.sizes.copy(), self._stream())
 
+    def bytes(self) -> int:
+        """Return how much memory the buffers take."""
+        return int(self.native.bytes())
+
     def _stream(self) -> tuple[int, ...]:
         if self.device.type == "cpu":
             return ()

@@ -123,6 +123,10 @@ class NormalEquationSolver:
         self._plan = Plan("Tracking", device)
         self._weights = weights.to_native()
 
+    def bytes(self) -> int:
+        """Return how much memory the buffers take."""
+        return self._plan.bytes()
+
     def form(
         self,
         plan: RasterPlan,
@@ -208,10 +212,10 @@ def normal_equations_reference(
         return torch.cat([colour.reshape(-1), (expected - depth[measured]) / sigma[measured]])
 
     r, J = _with_jacobian(residuals, torch.zeros(UNKNOWNS, dtype=torch.float64))
-    return _equations(r, J, 3 * int(valid.sum()), sigma[measured], weights)
+    return weighted_equations(r, J, 3 * int(valid.sum()), sigma[measured], weights)
 
 
-def _equations(
+def weighted_equations(
     r: torch.Tensor,
     J: torch.Tensor,
     num_colours: int,
@@ -222,7 +226,7 @@ def _equations(
 
     Colour by Huber, depth by Geman and McClure: a depth many sigma off is another surface.
     """
-    is_colour = torch.arange(len(r)) < num_colours
+    is_colour = torch.arange(len(r), device=r.device) < num_colours
     scale = torch.where(is_colour, 1.0, weights.depth_weight).double()
     huber = torch.where(r.abs() < 1, r**2 / 2, r.abs() - 0.5)
     cost = scale * torch.where(is_colour, huber, DEPTH_SCALE2 / 2 * r**2 / (DEPTH_SCALE2 + r**2))
@@ -231,8 +235,8 @@ def _equations(
     colour_squares = float((r[is_colour] * weights.huber_colour).square().sum())
     depth_squares = float((r[~is_colour] * sigma).square().sum())
     return NormalEquations(
-        ((J * W[:, None]).T @ J).numpy(),
-        (J.T @ (W * r)).numpy(),
+        ((J * W[:, None]).T @ J).cpu().numpy(),
+        (J.T @ (W * r)).cpu().numpy(),
         float(cost.sum()),
         num_colours / 3,
         float(np.sqrt(colour_squares / max(num_colours, 1))),

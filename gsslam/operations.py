@@ -83,6 +83,8 @@ _PROJECT = (_PARAMETERS, Size("capacity"), _COUNT, Native("view", "View"))
 _POSE = Numbers("T_camera_world", 12)
 _INTRINSICS = Numbers("intrinsics", 4)
 _GAIN, _BIAS = Number("gain"), Number("bias")
+# What is left of the statistics after a step that sees the sphere.
+_DECAY = Number("decay", 0, 1)
 # The keyframe's six of pose and two of exposure.
 _KEYFRAME_UNKNOWNS = 8
 
@@ -105,6 +107,7 @@ _RASTERIZER = PlanTable(
                 Array("error", ("height", "width"), optional=True, finite=True),
                 Array("grad_parameters", ("rows", "capacity")),
                 Array("statistics", (c.STATISTICS, "capacity"), optional=True),
+                _DECAY,
             ),
         ),
     ),
@@ -215,6 +218,9 @@ _MAPPING = PlanTable(
                     ),
                 ),
                 Records("tasks", (Whole("keyframe"), Flag("refine"))),
+                Array("statistics", (c.STATISTICS, "capacity")),
+                _DECAY,
+                Whole("observed", 0),
             ),
             devices=CUDA,
         ),

@@ -6,13 +6,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gsslam import geometry
+from gsslam import _native, geometry
 from gsslam.camera import Camera
 from gsslam.config import MappingConfig
 from gsslam.fused import FusedMapping
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
 from gsslam.losses import ImageLoss, LossWeights
+from gsslam.memory import MemoryUse, tensor_bytes
 from gsslam.optimizer import SphereAdam
 from gsslam.raster import constants as c
 from gsslam.raster.plan import RasterPlan
@@ -30,7 +31,9 @@ class MapOptimizer:
         camera: Camera,
         low_pass: float,
         device: torch.device | str = "cpu",
+        decay: float = 1.0,
     ) -> None:
+        """``decay`` is what is left of the observations after a step that sees the sphere."""
         self._config = config
         self._camera = camera
         self._low_pass = low_pass
@@ -40,29 +43,61 @@ class MapOptimizer:
         )
         self._adam = SphereAdam(_BETAS, _EPSILON, device)
         self._rates = sphere_rates(config).to(device)
+        self._decay = decay
         shape = (c.PLANE_FEATURE, camera.height, camera.width)
         self._image = torch.empty(shape, device=device)
         self._grad_image = torch.empty(shape, device=device)
         self._error = torch.empty(shape[1:], device=device)
         self._rgb = torch.empty((3, *shape[1:]), device=device)
-        self._fused: FusedMapping | None = None
-        if torch.device(device).type == "cuda":
-            rates = sphere_rates(config).tolist()
-            adam = (*_BETAS, _EPSILON)
-            self._fused = FusedMapping(config, camera, low_pass, rates, adam, device)
+        self._fused = self._make_fused()
+
+    def _make_fused(self) -> FusedMapping | None:
+        """Return the fused steps, which only a GPU has."""
+        device = self._rates.device
+        if device.type == "cpu":
+            return None
+        rates, adam = self._rates.tolist(), (*_BETAS, _EPSILON)
+        return FusedMapping(
+            self._config, self._camera, self._low_pass, rates, adam, device, self._decay
+        )
 
     def run(
-        self, gaussian_map: GaussianMap, keyframes: list[Keyframe], tasks: list[tuple[int, bool]]
+        self,
+        gaussian_map: GaussianMap,
+        keyframes: list[Keyframe],
+        tasks: list[tuple[int, bool]],
+        observed: int = 0,
     ) -> list[float]:
         """Take one step for each task; returns the loss before each.
 
-        A task names one of ``keyframes`` and says whether its pose and exposure are refined.
+        A task names one of ``keyframes`` and says whether its pose and exposure are refined. The
+        last ``observed`` steps also update the map's observations.
         """
         if self._fused:
-            return self._fused.run(gaussian_map, keyframes, tasks)
+            return self._fused.run(gaussian_map, keyframes, tasks, observed)
         return [
-            self.step(gaussian_map, keyframes[index], refine_pose=refine) for index, refine in tasks
+            self.step(
+                gaussian_map,
+                keyframes[index],
+                refine_pose=refine,
+                observe=step >= len(tasks) - observed,
+            )
+            for step, (index, refine) in enumerate(tasks)
         ]
+
+    def memory(self) -> MemoryUse:
+        """Return what the lists and buffers take."""
+        images = tensor_bytes(self._image, self._grad_image, self._error, self._rgb)
+        lists = self._plan.bytes() + (self._fused.bytes() if self._fused else 0)
+        return MemoryUse(lists=lists, buffers=images + self._loss.bytes())
+
+    def drop_lists(self) -> None:
+        """Give the memory of the lists back; the next step makes new ones, as long as it needs.
+
+        How much memory they take afterwards depends on nothing that was before.
+        """
+        self._plan = RasterPlan(device=self._rates.device)
+        self._fused = self._make_fused()
 
     def render(
         self, gaussian_map: GaussianMap, T_camera_world: NDArray[np.float64]
@@ -78,7 +113,14 @@ class MapOptimizer:
         self._plan.forward(self._image)
         return self._image
 
-    def step(self, gaussian_map: GaussianMap, keyframe: Keyframe, *, refine_pose: bool) -> float:
+    def step(
+        self,
+        gaussian_map: GaussianMap,
+        keyframe: Keyframe,
+        *,
+        refine_pose: bool,
+        observe: bool = False,
+    ) -> float:
         """Take one step against one keyframe; returns the loss before it."""
         image = self.render(gaussian_map, keyframe.T_camera_world)
         loss = self._loss.evaluate(
@@ -90,7 +132,12 @@ class MapOptimizer:
             gain=keyframe.gain,
             bias=keyframe.bias,
         )
-        grad_pose = self._plan.backward(image, self._grad_image, gaussian_map.gradient)
+        error, statistics = None, None
+        if observe:
+            error, statistics = self._error, gaussian_map.observations.statistics
+        grad_pose = self._plan.backward(
+            image, self._grad_image, gaussian_map.gradient, error, statistics, self._decay
+        )
         self._adam.step(
             gaussian_map.parameters,
             gaussian_map.gradient,
@@ -99,17 +146,14 @@ class MapOptimizer:
             gaussian_map.count,
         )
         if refine_pose:
-            gradient = np.array(
-                [
-                    *twist_gradient(grad_pose, keyframe.T_camera_world),
-                    loss.grad_gain,
-                    loss.grad_bias,
-                ]
-            )
-            self._step_keyframe(keyframe, gradient)
+            self._step_keyframe(keyframe, grad_pose, loss)
         return loss.total
 
-    def _step_keyframe(self, keyframe: Keyframe, gradient: NDArray[np.float64]) -> None:
+    def _step_keyframe(
+        self, keyframe: Keyframe, grad_pose: NDArray[np.float64], loss: _native.LossValue
+    ) -> None:
+        twist = twist_gradient(grad_pose, keyframe.T_camera_world)
+        gradient = np.array([*twist, loss.grad_gain, loss.grad_bias])
         rates = np.array([self._config.pose_rate] * 6 + [self._config.exposure_rate] * 2)
         keyframe.steps += 1
         keyframe.moment1 += (1 - _BETAS[0]) * (gradient - keyframe.moment1)

@@ -23,7 +23,7 @@ from gsslam.evaluation.trajectory import aligned, root_mean_square
 from gsslam.files import atomic_path
 from gsslam.trajectory import Trajectory
 
-_TRUTH, _OURS, _LOST = "#9aa0a6", "#1f6feb", "#d1242f"
+TRUTH, OURS, _LOST = "#9aa0a6", "#1f6feb", "#d1242f"
 # Colour error at which the error map saturates, colours 0 to 1.
 _ERROR_RANGE = 0.3
 _PANEL_TITLES = ("input", "render", "input depth", "rendered depth", "colour error")
@@ -40,7 +40,7 @@ def plot_trajectory(path: Path, evaluation: Evaluation, trajectory: Trajectory) 
     else:
         _draw_lone_path(top, trajectory.T_world_camera[:, :3, 3])
         _draw_residuals(over_time, evaluation.records)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _draw_paths(figure: Figure, axes: Axes, evaluation: Evaluation) -> None:
@@ -49,7 +49,7 @@ def _draw_paths(figure: Figure, axes: Axes, evaluation: Evaluation) -> None:
     ours = aligned(evaluation.estimate.T_world_camera, truth)[:, :3, 3]
     errors_cm = 100 * np.linalg.norm(ours - truth[:, :3, 3], axis=1)
     a, b = _plane_of(axes, truth[:, :3, 3])
-    axes.plot(truth[:, a, 3], truth[:, b, 3], color=_TRUTH, linewidth=3.5, label="ground truth")
+    axes.plot(truth[:, a, 3], truth[:, b, 3], color=TRUTH, linewidth=3.5, label="ground truth")
     points = ours[:, [a, b]]
     segments = np.stack([points[:-1], points[1:]], axis=1)  # (N - 1, 2, 2)
     lines = LineCollection(list(segments), cmap="viridis", linewidth=1.6, label="gsslam, aligned")
@@ -63,7 +63,7 @@ def _draw_paths(figure: Figure, axes: Axes, evaluation: Evaluation) -> None:
 
 def _draw_lone_path(axes: Axes, positions: NDArray[np.float64]) -> None:
     a, b = _plane_of(axes, positions)
-    axes.plot(positions[:, a], positions[:, b], color=_OURS, linewidth=1.6, label="gsslam")
+    axes.plot(positions[:, a], positions[:, b], color=OURS, linewidth=1.6, label="gsslam")
     axes.plot(positions[0, a], positions[0, b], "o", color="black", markersize=5, label="start")
     axes.legend(loc="best", fontsize=8)
 
@@ -86,8 +86,8 @@ def _draw_errors(
     errors = np.array([record.position_error_cm for record in compared])
     seconds = timestamps - timestamps[0]
     rmse = root_mean_square(errors)
-    axes.plot(seconds, errors, color=_OURS, linewidth=1.2)
-    axes.fill_between(seconds, errors, color=_OURS, alpha=0.12, linewidth=0)
+    axes.plot(seconds, errors, color=OURS, linewidth=1.2)
+    axes.fill_between(seconds, errors, color=OURS, alpha=0.12, linewidth=0)
     axes.axhline(rmse, color="black", linestyle="--", linewidth=1, label=f"RMSE {rmse:.2f} cm")
     _mark_lost(axes, compared, seconds)
     axes.set(
@@ -104,7 +104,7 @@ def _draw_residuals(axes: Axes, records: Sequence[FrameRecord]) -> None:
     times = np.array([record.timestamp for record in seen], dtype=np.float64)
     residuals = np.array([record.colour_residual for record in seen], dtype=np.float64)
     seconds = times - times[0]
-    axes.plot(seconds, residuals, color=_OURS, linewidth=1.2)
+    axes.plot(seconds, residuals, color=OURS, linewidth=1.2)
     _mark_lost(axes, seen, seconds)
     axes.set(
         xlabel="time (s)",
@@ -151,7 +151,7 @@ def plot_frames(path: Path, samples: Sequence[Sample]) -> None:
     _colour_bar(figure, grid[-1][2:4], depth_scale, "turbo_r", "depth (m); grey: none")
     error_scale = Normalize(0, _ERROR_RANGE)
     _colour_bar(figure, grid[-1][4:], error_scale, "inferno", "mean absolute error, colours 0 to 1")
-    _save(figure, path)
+    save(figure, path)
 
 
 def _panel_grid(rows: int, aspect: float) -> tuple[Figure, list[list[Axes]]]:
@@ -231,7 +231,8 @@ def _colour_bar(
     figure.colorbar(ScalarMappable(scale, colours), cax=axes, orientation="horizontal", label=label)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure, without pyplot."""
     FigureCanvasAgg(figure)
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=_DOTS_PER_INCH)

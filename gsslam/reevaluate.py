@@ -38,7 +38,8 @@ def evaluate_run(
     trajectory = Trajectory.read(folder.trajectory)
     state = read_ply(folder.map)
     dataset = source.open()
-    cost = Cost(*(stored.get(name) for name in ("loop_s", "peak_memory_mb", "gpu_memory_mb")))
+    stored_costs = ("loop_s", "peak_memory_mb", "peak_budget_mb", "gpu_memory_mb")
+    cost = Cost(*(stored.get(name) for name in stored_costs))
     tracked = TrackedSequence(records, trajectory, cost)
     with (
         make_slam(config, dataset.camera, device, slam_factory) as slam,

@@ -13,6 +13,7 @@ from gsslam.evaluation.records import FrameRecord
 from gsslam.evaluation.summary import quality_metrics, time_metrics
 from gsslam.interrupt import Interrupt
 from gsslam.plots import plot_frames, plot_trajectory
+from gsslam.plots_memory import plot_memory
 from gsslam.results import Metric
 from gsslam.run_folder import RunFolder
 from gsslam.trajectory import Trajectory
@@ -48,18 +49,20 @@ class Cost:
     loop_s: float | None
     # Largest resident memory of the whole process up to there, Python and torch included.
     peak_memory_mb: float | None
+    # Largest of what the memory budget counts.
+    peak_budget_mb: float | None
     # Memory in use on the GPU at that point, other programs' included; None without a GPU.
     gpu_memory_mb: float | None = None
 
-    def metrics(self, records: Sequence[FrameRecord], spheres: int, map_mb: float) -> list[Metric]:
+    def metrics(self, records: Sequence[FrameRecord], spheres: int) -> list[Metric]:
         """Return the metrics of time and memory."""
         return [
             *time_metrics(records, self.loop_s),
             Metric("loop_s", self.loop_s, "s"),
             Metric("peak_memory_mb", self.peak_memory_mb, "MB"),
             Metric("gpu_memory_mb", self.gpu_memory_mb, "MB"),
+            Metric("peak_budget_mb", self.peak_budget_mb, "MB"),
             Metric("spheres", spheres, ""),
-            Metric("map_mb", map_mb, "MB"),
         ]
 
 
@@ -100,20 +103,30 @@ def report(
     )
     if not evaluation.complete:
         _log.warning("evaluation interrupted: views are not scored; 'gsslam eval' can do it later")
-    map_mb = folder.map.stat().st_size / 1e6
     metrics = (
         *quality_metrics(evaluation),
-        *tracked.cost.metrics(tracked.records, spheres, map_mb),
+        *tracked.cost.metrics(tracked.records, spheres),
+        *map_metrics(folder),
         Metric("evaluation_s", time.perf_counter() - started, "s"),
     )
     folder.write_frames(evaluation.records)
     folder.write_metrics(metrics, about)
-    write_plots(folder, evaluation, tracked.trajectory)
+    write_plots(folder, evaluation, tracked.trajectory, float(about.get("memory_budget_mb") or 0))
     return metrics
 
 
-def write_plots(folder: RunFolder, evaluation: Evaluation, trajectory: Trajectory) -> None:
-    """Draw trajectory.png and, where views were scored, frames.png."""
+def map_metrics(folder: RunFolder) -> list[Metric]:
+    """Return the sizes of the map's files."""
+    sizes = [path.stat().st_size / 1e6 for path in (folder.map, folder.compact_map)]
+    names = ("map_mb", "compact_map_mb")
+    return [Metric(name, size, "MB") for name, size in zip(names, sizes, strict=True)]
+
+
+def write_plots(
+    folder: RunFolder, evaluation: Evaluation, trajectory: Trajectory, budget_mb: float
+) -> None:
+    """Draw trajectory.png and memory.png and, where views were scored, frames.png."""
     plot_trajectory(folder.trajectory_plot, evaluation, trajectory)
+    plot_memory(folder.memory_plot, evaluation.records, budget_mb)
     if evaluation.samples:
         plot_frames(folder.frames_plot, evaluation.samples)

@@ -42,6 +42,8 @@ class TrackingResult:
     mapping_ms: float
     # How long tracking waited for that.
     waiting_ms: float
+    # What the memory budget counts, after the frame, in 10^6 bytes.
+    memory_mb: float
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from gsslam.camera import Camera
 from gsslam.checkpoint import Checkpoint
 from gsslam.config import SlamConfig
 from gsslam.errors import CheckpointError, ConfigError, DatasetError, OutputError
+from gsslam.export.compact import write_compact
 from gsslam.export.ply import write_ply
 from gsslam.interrupt import interruptible
 from gsslam.presets import config_hash
 from gsslam.recorder import recorder
-from gsslam.report import OnProgress, TrackedSequence, report
+from gsslam.report import OnProgress, TrackedSequence, map_metrics, report
 from gsslam.results import Metric
 from gsslam.run_folder import RunFolder, claimed_folder
 from gsslam.source import Source
@@ -177,6 +178,7 @@ class _Run:
             "height": self.dataset.camera.height,
             **_run_values(self.options),
             "seed": self.config.seed,
+            "memory_budget_mb": self.config.map.memory_budget_mb,
             "config_hash": config_hash(self.config),
             "interrupted": loop.interrupted,
             "failure": None if loop.failure is None else str(loop.failure),
@@ -213,9 +215,10 @@ def _write_raw_results(
     state = slam.map.state()
     tracked.trajectory.write(folder.trajectory)
     folder.write_frames(tracked.records)
+    write_compact(state, folder.compact_map)
     write_ply(state, folder.map)
-    map_mb = folder.map.stat().st_size / 1e6
-    folder.write_metrics(tracked.cost.metrics(tracked.records, len(state), map_mb), about)
+    metrics = [*tracked.cost.metrics(tracked.records, len(state)), *map_metrics(folder)]
+    folder.write_metrics(metrics, about)
 
 
 def _run_values(options: RunOptions) -> dict[str, Any]:

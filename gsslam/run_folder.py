@@ -72,6 +72,11 @@ class RunFolder:
         return self.path / "map.ply"
 
     @property
+    def compact_map(self) -> Path:
+        """The spheres in a sixth of the bytes, see gsslam/export/compact.py."""
+        return self.path / "map.npz"
+
+    @property
     def metrics(self) -> Path:
         """The numbers of the run."""
         return self.path / "metrics.json"
@@ -80,6 +85,11 @@ class RunFolder:
     def frames(self) -> Path:
         """One JSON object a line, one line a frame."""
         return self.path / "frames.jsonl"
+
+    @property
+    def memory_plot(self) -> Path:
+        """Memory, spheres and speed over the frames."""
+        return self.path / "plots" / "memory.png"
 
     @property
     def log(self) -> Path:

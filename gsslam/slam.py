@@ -20,6 +20,7 @@ from gsslam.keyframes import Keyframe, is_heldout, keyframe_images, keyframe_is_
 from gsslam.localization import Localizer
 from gsslam.mapping import Mapper
 from gsslam.mapping_thread import MappingThread
+from gsslam.memory import MEGABYTE, RECORD_BYTES, MemoryUse, tensor_bytes, working_bytes
 from gsslam.pyramid import FrameBuffers, ImageLevel
 from gsslam.recorder import recorder
 from gsslam.rendering import render_view
@@ -29,6 +30,7 @@ from gsslam.snapshot import MapSnapshot
 from gsslam.trace import Trace
 from gsslam.tracked_frames import TrackedFrames
 from gsslam.tracking import PoseEstimate
+from gsslam.tracking_result import tracking_result
 from gsslam.trajectory import Trajectory
 
 Array = NDArray[np.float64]
@@ -67,6 +69,8 @@ class Slam:
         )
         self._snapshot = MapSnapshot(self._mapper.map)
         self._buffers = FrameBuffers(camera, config.tracking.levels, self._device)
+        # As it was when mapping was last at rest, with the images that were handed over since.
+        self._mapping_memory = self._mapper.memory()
         self._frames = TrackedFrames()
         self._exposure = (1.0, 0.0)
         self._last_tracked = False
@@ -95,6 +99,16 @@ class Slam:
         self._mapping.wait()
         return self._mapper.keyframes
 
+    def memory(self) -> MemoryUse:
+        """Return what the memory budget counts: all that grows with the images and the map.
+
+        Does not wait: mapping's share is that of when tracking last took its result.
+        """
+        pixels = self._camera.width * self._camera.height
+        buffers = working_bytes(pixels) + RECORD_BYTES * len(self._frames)
+        tracking = self._snapshot.memory() + self._localizer.memory() + MemoryUse(buffers=buffers)
+        return self._mapping_memory + tracking
+
     def track(self, frame: Frame) -> TrackingResult:
         """Find the pose of the next frame, and map it if it is a keyframe.
 
@@ -120,7 +134,17 @@ class Slam:
         self._last_tracked = not reason
         if is_keyframe and self._config.mapping.publish_after == 0:
             self._take_mapping()
-        return self._result(frame, estimate, reason, is_keyframe, tracking_ms)
+        return tracking_result(
+            frame,
+            estimate,
+            reason,
+            is_keyframe=is_keyframe,
+            T_world_camera=geometry.inverse(self._frames.pose(-1)),
+            exposure=self._exposure,
+            snapshot=self._snapshot,
+            times_ms=(tracking_ms, self._mapping_ms, self._waiting_ms),
+            memory_mb=self.memory().total / MEGABYTE,
+        )
 
     def finish(self) -> Trajectory:
         """Settle the map's brightness; return the final poses of all frames, in tracking order.
@@ -152,12 +176,12 @@ class Slam:
         pending_ms = self._mapping.peek()
         map_arrays, map_values = self._mapper.state()
         arrays = {**with_prefix("map", map_arrays), **with_prefix("frames", self._frames.state())}
+        arrays |= with_prefix("localizer", self._localizer.state())
         arrays["snapshot"] = self._snapshot.live.cpu().numpy()
         values = {
             "map": map_values,
             "version": self._snapshot.version,
             "exposure": list(self._exposure),
-            "recent_residuals": list(self._localizer.recent_residuals),
             "last_tracked": self._last_tracked,
             "keyframe_at": self._keyframe_at,
             "pending_ms": pending_ms,
@@ -179,9 +203,8 @@ class Slam:
         self._keyframe_at = values["keyframe_at"]
         if values["pending_ms"] is not None:
             self._mapping.resume(values["pending_ms"])
-        self._localizer.recent_residuals.extend(values["recent_residuals"])
-        for keyframe in self._mapper.keyframes:
-            self._localizer.add_keyframe(keyframe.rgb.float().div_(255))
+        self._localizer.restore(of_prefix("localizer", state.arrays))
+        self._mapping_memory = self._mapper.memory()
 
     def _take_mapping_if_due(self) -> None:
         """Let tracking see the newest keyframe's map once it is due, or, in real time, there."""
@@ -205,6 +228,7 @@ class Slam:
             self._mapper.map.reset(self._snapshot.live)
             raise
         self._snapshot.renew(self._mapper.map)
+        self._mapping_memory = self._mapper.memory()
         self._frames.refine([keyframe.T_camera_world for keyframe in self._mapper.keyframes])
 
     def _find_pose(
@@ -261,40 +285,9 @@ class Slam:
         exposure = self._exposure if refined else (1.0, 0.0)
         images = keyframe_images(frame, self._device)
         keyframe = Keyframe(frame.index, T_camera_world, *exposure, *images)
+        self._mapping_memory += MemoryUse(keyframes=tensor_bytes(*images))
         self._mapping.submit(keyframe, map_version=self._snapshot.version + 1)
         self._keyframe_at = len(self._frames)
         self._frames.add_keyframe(T_camera_world)
         self._localizer.add_keyframe(level.rgb)
         return T_camera_world
-
-    def _result(
-        self,
-        frame: Frame,
-        estimate: PoseEstimate | None,
-        reason: str,
-        is_keyframe: bool,
-        tracking_ms: float,
-    ) -> TrackingResult:
-        """Report a frame; the first one, without an estimate, is right by definition."""
-        gain, bias = self._exposure
-        return TrackingResult(
-            index=frame.index,
-            timestamp=frame.timestamp,
-            T_world_camera=geometry.inverse(self._frames.pose(-1)),
-            tracked=not reason,
-            is_keyframe=is_keyframe,
-            reason=reason,
-            converged=estimate.converged if estimate else True,
-            iterations=estimate.iterations if estimate else 0,
-            valid_share=estimate.valid_share if estimate else 1.0,
-            colour_residual=estimate.equations.colour_rms if estimate else 0.0,
-            depth_residual=estimate.equations.depth_rms if estimate else 0.0,
-            conditioning=estimate.conditioning() if estimate else 1.0,
-            gain=gain,
-            bias=bias,
-            spheres=self._snapshot.count,
-            map_version=self._snapshot.version,
-            tracking_ms=tracking_ms,
-            mapping_ms=self._mapping_ms,
-            waiting_ms=self._waiting_ms,
-        )

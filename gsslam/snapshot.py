@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from gsslam.gaussian_map import GaussianMap
+from gsslam.memory import MemoryUse, tensor_bytes
 
 
 class MapSnapshot:
@@ -25,6 +26,10 @@ class MapSnapshot:
     def live(self) -> torch.Tensor:
         """Parameters of the spheres, (8 + D, count), a view."""
         return self.parameters[:, : self.count]
+
+    def memory(self) -> MemoryUse:
+        """Return what the copy takes."""
+        return MemoryUse(parameters=tensor_bytes(self.parameters))
 
     def renew(self, gaussian_map: GaussianMap) -> None:
         """Copy the map, which nothing may change meanwhile."""

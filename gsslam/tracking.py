@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gsslam import geometry
 from gsslam.config import TrackingConfig
 from gsslam.fused import LIST_MARGIN, FusedTracker
+from gsslam.memory import MemoryUse
 from gsslam.normal_equations import (
     NormalEquations,
     NormalEquationSolver,
@@ -130,6 +131,11 @@ class Tracker:
             T_camera_world, gain, bias = estimate.T_camera_world, estimate.gain, estimate.bias
         assert estimate is not None  # the finest level has at least one iteration
         return estimate
+
+    def memory(self) -> MemoryUse:
+        """Return what the lists and buffers take."""
+        lists = self._plan.bytes() + self._solver.bytes()
+        return MemoryUse(lists=lists + (self._fused.bytes() if self._fused else 0))
 
     def _project(
         self, parameters: torch.Tensor, count: int, level: ImageLevel, T_camera_world: Array

@@ -192,7 +192,9 @@ class TrackingLoop:
         # The frame that failed may have a pose by now; it has no record.
         count = self._trajectory_length()
         trajectory = Trajectory(finished.timestamps[:count], finished.T_world_camera[:count])
-        cost = Cost(time.perf_counter() - self._started, _peak_memory_mb(), _gpu_memory_mb())
+        counted = max((record.memory_mb or 0.0 for record in self._records), default=0.0)
+        loop_s = time.perf_counter() - self._started
+        cost = Cost(loop_s, _peak_memory_mb(), counted, _gpu_memory_mb())
         tracked = TrackedSequence(self._records, trajectory, cost)
         return LoopResult(tracked, self._interrupt.requested, failure)
 

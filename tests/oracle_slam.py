@@ -102,6 +102,7 @@ class OracleSlam:
             tracking_ms=2.0,
             mapping_ms=4.0 if is_keyframe else 0.0,
             waiting_ms=0.0,
+            memory_mb=10.0 + frame.index,
         )
 
     def state(self) -> SlamState:

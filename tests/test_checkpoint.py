@@ -17,7 +17,7 @@ import pytest
 
 from gsslam import SlamConfig
 from gsslam.checkpoint import Checkpoint
-from gsslam.config import MappingConfig
+from gsslam.config import KeyframeConfig, MapConfig, MappingConfig, PruningConfig
 from gsslam.errors import CheckpointError, ConfigError, DatasetError, OutputError
 from gsslam.evaluation.records import FrameRecord
 from gsslam.report import Progress
@@ -36,6 +36,15 @@ KILLS = int(os.environ.get("GSSLAM_KILLS", "4"))
 
 def start(out: Path, options: RunOptions = OPTIONS) -> None:
     run_dataset(SOURCE.open(), CONFIG, out, options=options, source=SOURCE)
+
+
+# So little memory that spheres and images of keyframes go, with patience for one judgement.
+TIGHT_CONFIG = SlamConfig(
+    mapping=MappingConfig(first_iterations=20, iterations=4, window_size=3, window_random=2),
+    keyframes=KeyframeConfig(max_interval=2),
+    pruning=PruningConfig(judgements=2),
+    map=MapConfig(memory_budget_mb=1.85),
+)
 
 
 def results(out: Path) -> bytes:
@@ -122,6 +131,30 @@ def test_interrupted_and_resumed_with_the_other_number_of_threads(
     assert results(out) == results(tmp_path / "whole")
     with pytest.raises(ConfigError, match="nothing to resume"):
         resume_run(out)
+
+
+@pytest.mark.parametrize("stop_at", [7, 15, 16, 20])
+def test_dropped_keyframes_and_judged_spheres_come_back(tmp_path: Path, stop_at: int) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.done == stop_at:
+            raise KeyboardInterrupt
+
+    whole, out = tmp_path / "whole", tmp_path / "run"
+    never = RunOptions(loop=LoopOptions(threads=1, checkpoint_every=0))
+    run_dataset(SOURCE.open(), TIGHT_CONFIG, whole, options=never, source=SOURCE)
+    often = RunOptions(loop=LoopOptions(checkpoint_every=1))
+    with pytest.raises(KeyboardInterrupt):
+        run_dataset(
+            SOURCE.open(), TIGHT_CONFIG, out, options=often, source=SOURCE, on_progress=stop
+        )
+    state = Checkpoint.read(RunFolder(out).checkpoint).slam
+    has_images = state.arrays["map.keyframes.has_images"]
+    if stop_at >= 15:
+        assert not has_images.all()
+        assert state.values["map"]["spare_images"] == 1
+    assert [bool(digest) for digest in state.values["map"]["images"]] == has_images.tolist()
+    resume_run(out)
+    assert results(out) == results(whole)
 
 
 def test_a_changed_configuration_or_dataset_is_refused(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ def test_a_chosen_folder_and_the_config_of_an_earlier_run() -> None:
         ("run --resolution 0x240", "resolution '0x240' must be width x height"),
         ("run --stride 0", "stride 0 must be at least 1"),
         ("run --max-frames 0", "max_frames 0 must be at least 1"),
+        ("run --memory-budget huge", "memory budget 'huge' must be a size such as 512MB"),
+        ("run --memory-budget 9MB", "9 MB is too small for frames of 320x240: give at least"),
         ("run --out full", "output folder full is not empty"),
         ("run --out full/file/run", "cannot write to full/file/run: Not a directory"),
         ("eval full", "full is not the folder of a run"),

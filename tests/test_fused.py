@@ -52,13 +52,13 @@ def keyframes(spheres: torch.Tensor, device: str) -> list[Keyframe]:
     return result
 
 
-def optimise(spheres: torch.Tensor, device: str, steps: int):
+def optimise(spheres: torch.Tensor, device: str, steps: int, observed: int = 0):
     gaussian_map = GaussianMap(spheres.shape[1] + 7, device=device)
     gaussian_map.insert(spheres.to(device))
     frames = keyframes(scene(400), device)
-    optimizer = MapOptimizer(MappingConfig(), CAMERA, LOW_PASS, device)
+    optimizer = MapOptimizer(MappingConfig(), CAMERA, LOW_PASS, device, 0.75)
     tasks = [(i % 3, i % 3 > 0) for i in range(steps)]
-    losses = optimizer.run(gaussian_map, frames, tasks)
+    losses = optimizer.run(gaussian_map, frames, tasks, observed)
     return gaussian_map, frames, np.array(losses)
 
 
@@ -78,6 +78,23 @@ def test_mapping_takes_the_steps_of_the_cpu(steps: int) -> None:
         np.testing.assert_allclose(a.T_camera_world, b.T_camera_world, atol=2e-5)
         assert (a.gain, a.bias) == pytest.approx((b.gain, b.bias), abs=2e-5)
         assert a.steps == b.steps
+
+
+@pytest.mark.parametrize(("steps", "observed"), [(1, 1), (9, 3)])
+def test_mapping_observes_what_the_cpu_observes(steps: int, observed: int) -> None:
+    ours, _, our_losses = optimise(scene(400), "cuda", steps, observed)
+    theirs, _, _ = optimise(scene(400), "cpu", steps, observed)
+    statistics = theirs.observations.statistics
+    assert statistics[0].count_nonzero() > 100
+    for row in range(len(statistics)):
+        difference = ours.observations.statistics.cpu()[row] - statistics[row]
+        assert difference.norm() < 2e-3 * statistics[row].norm(), f"row {row}"
+    # Observing changes nothing else.
+    plain, _, plain_losses = optimise(scene(400), "cuda", steps)
+    np.testing.assert_allclose(our_losses, plain_losses, rtol=1e-5)
+    assert not plain.observations.statistics.any()
+    again, _, _ = optimise(scene(400), "cuda", steps, observed)
+    assert torch.equal(ours.observations.statistics, again.observations.statistics)
 
 
 def test_mapping_gives_the_same_bytes_every_time() -> None:

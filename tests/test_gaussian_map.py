@@ -94,6 +94,7 @@ def test_state_goes_round_and_is_a_copy() -> None:
         GaussianMap(6).load(state)
 
 
-def test_bytes_per_sphere_counts_parameters_gradient_moments_and_steps() -> None:
-    assert GaussianMap(3).bytes_per_sphere() == 4 * (4 * 8 + 1)
-    assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 1)
+def test_bytes_per_sphere_counts_all_arrays() -> None:
+    # Parameters, gradient, two moments; steps; four statistics, score and strikes.
+    assert GaussianMap(3).bytes_per_sphere() == 4 * (4 * 8 + 1 + 6)
+    assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 1 + 6)

@@ -26,8 +26,9 @@ from tests.oracle_slam import OracleSlam
 
 ROOM = Source("synthetic/room", resolution=(48, 36), max_frames=17)
 FILES = {
-    *("config.yaml", "trajectory.txt", "map.ply", "metrics.json", "frames.jsonl", "log.txt"),
-    *("plots/trajectory.png", "plots/frames.png"),
+    *("config.yaml", "trajectory.txt", "map.ply", "map.npz", "metrics.json"),
+    *("frames.jsonl", "log.txt"),
+    *("plots/trajectory.png", "plots/frames.png", "plots/memory.png"),
 }
 
 
@@ -102,6 +103,8 @@ def test_metrics_are_flat_strict_json(run: RunResult) -> None:
     assert 0 < stored["ate_rmse_cm"] < 1
     assert stored["frames_per_s"] == pytest.approx(16 / stored["loop_s"])
     assert 20 < stored["peak_memory_mb"] < 4000
+    # The last of the oracle's 17 frames says most.
+    assert stored["peak_budget_mb"] == 26
     assert stored["map_mb"] == pytest.approx((run.folder / "map.ply").stat().st_size / 1e6)
 
 

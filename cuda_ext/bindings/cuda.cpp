@@ -27,12 +27,12 @@ cudaStream_t as_stream(uintptr_t stream) { return reinterpret_cast<cudaStream_t>
 std::array<double, 12> backward(CudaRasterizer& plan, uintptr_t parameters, int64_t capacity,
                                 int64_t count, uintptr_t image, uintptr_t grad_image,
                                 uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics,
-                                uintptr_t stream) {
+                                float decay, uintptr_t stream) {
   std::array<double, 12> grad_pose;
   plan.backward(
       sphere_matrix(parameters, capacity, count),
       {pointer<const float>(image), pointer<const float>(grad_image), pointer<const float>(error),
-       pointer<float>(grad_parameters), pointer<float>(statistics), grad_pose.data()},
+       pointer<float>(grad_parameters), pointer<float>(statistics), decay, grad_pose.data()},
       as_stream(stream));
   return grad_pose;
 }
@@ -98,10 +98,12 @@ void bind_plans(nb::module_& m) {
       .def("bytes", &CudaRasterizer::bytes);
   nb::class_<CudaTracking>(m, "CudaTracking")
       .def(nb::init<int>(), nb::arg("device"))
-      .def("normal_equations", &normal_equations, no_gil);
+      .def("normal_equations", &normal_equations, no_gil)
+      .def("bytes", &CudaTracking::bytes);
   nb::class_<CudaImageLoss>(m, "CudaImageLoss")
       .def(nb::init<int>(), nb::arg("device"))
-      .def("evaluate", &evaluate, no_gil);
+      .def("evaluate", &evaluate, no_gil)
+      .def("bytes", &CudaImageLoss::bytes);
   nb::class_<CudaAdam>(m, "CudaAdam")
       .def(nb::init<double, double, double, int>(), nb::arg("beta1"), nb::arg("beta2"),
            nb::arg("epsilon"), nb::arg("device"))

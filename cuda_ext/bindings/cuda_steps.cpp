@@ -63,7 +63,8 @@ KeyframeTuple to_tuple(const MappingKeyframe& k) {
 std::pair<std::vector<KeyframeTuple>, std::vector<double>> run_mapping(
     CudaMapping& mapping, uintptr_t parameters, uintptr_t first_moment, uintptr_t second_moment,
     uintptr_t steps, int64_t capacity, int64_t count, const std::vector<KeyframeTuple>& keyframes,
-    const std::vector<std::pair<uint32_t, bool>>& tasks, uintptr_t stream) {
+    const std::vector<std::pair<uint32_t, bool>>& tasks, uintptr_t statistics, float decay,
+    uint32_t statistics_steps, uintptr_t stream) {
   AdamSpheres spheres{};
   spheres.parameters = pointer<float>(parameters);
   spheres.first_moment = pointer<float>(first_moment);
@@ -77,7 +78,8 @@ std::pair<std::vector<KeyframeTuple>, std::vector<double>> run_mapping(
   std::vector<MappingTask> work;
   for (const auto& [keyframe, refine] : tasks) work.push_back({keyframe, refine});
   std::vector<double> losses =
-      mapping.run(spheres, frames, work, reinterpret_cast<cudaStream_t>(stream));
+      mapping.run(spheres, frames, work, {pointer<float>(statistics), decay, statistics_steps},
+                  reinterpret_cast<cudaStream_t>(stream));
   std::vector<KeyframeTuple> stepped;
   for (const MappingKeyframe& frame : frames) stepped.push_back(to_tuple(frame));
   return {std::move(stepped), std::move(losses)};

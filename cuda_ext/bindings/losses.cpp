@@ -40,7 +40,8 @@ void bind_losses(nb::module_& m) {
       .def("evaluate", &evaluate, nb::arg("rendered"), nb::arg("colour"), nb::arg("depth"),
            nb::arg("width"), nb::arg("height"), nb::arg("gain"), nb::arg("bias"),
            nb::arg("weights"), nb::arg("gradient"), nb::arg("error"),
-           nb::call_guard<nb::gil_scoped_release>());
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("bytes", &CpuImageLoss::bytes);
 }
 
 }  // namespace gsslam

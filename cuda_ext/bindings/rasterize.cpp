@@ -31,12 +31,13 @@ View make_view(int width, int height, const std::array<double, 4>& intrinsics, d
 
 std::array<double, 12> backward(CpuRasterizer& plan, uintptr_t parameters, int64_t capacity,
                                 int64_t count, uintptr_t image, uintptr_t grad_image,
-                                uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics) {
+                                uintptr_t error, uintptr_t grad_parameters, uintptr_t statistics,
+                                float decay) {
   std::array<double, 12> grad_pose;
   plan.backward(
       sphere_matrix(parameters, capacity, count),
       {pointer<const float>(image), pointer<const float>(grad_image), pointer<const float>(error),
-       pointer<float>(grad_parameters), pointer<float>(statistics), grad_pose.data()});
+       pointer<float>(grad_parameters), pointer<float>(statistics), decay, grad_pose.data()});
   return grad_pose;
 }
 
@@ -63,7 +64,8 @@ void bind_rasterize(nb::module_& m) {
           "forward",
           [](const CpuRasterizer& plan, uintptr_t image) { plan.forward(pointer<float>(image)); },
           no_gil)
-      .def("backward", &backward, no_gil);
+      .def("backward", &backward, no_gil)
+      .def("bytes", &CpuRasterizer::bytes);
   nb::dict constants;
   constants["near_plane"] = kNearPlane;
   constants["max_sigma"] = kMaxSigma;

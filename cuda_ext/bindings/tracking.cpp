@@ -43,7 +43,8 @@ void bind_tracking(nb::module_& m) {
   nb::class_<CpuTracking>(m, "CpuTracking")
       .def(nb::init<>())
       .def("normal_equations", &normal_equations, no_gil)
-      .def("residuals", &residuals, no_gil);
+      .def("residuals", &residuals, no_gil)
+      .def("bytes", &CpuTracking::bytes);
 }
 
 }  // namespace gsslam

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "common/vector_bytes.h"
 #include "losses/cpu_loss_band.h"
 
 namespace gsslam {
@@ -14,6 +15,8 @@ class CpuImageLoss {
   // to the rendered planes and the error. The same bytes for any number of threads.
   LossValue evaluate(const LossImages& images, double gain, double bias, const LossWeights& weights,
                      const LossOutputs& outputs);
+
+  size_t bytes() const { return vector_bytes(maps_, dssim_sums_, band_sums_); }
 
  private:
   SsimMaps maps_for(const LossImages& images);

@@ -61,6 +61,11 @@ __global__ void __launch_bounds__(kGatherThreads, kGatherBlocks)
       const AdamCorrection correction = count_step(p.rates, p.spheres.steps, i);
       rows.step(p.spheres, p.rates, correction, 0, i, row);
     }
+    if (p.statistics) {
+      float pass[kStatistics];
+      gather_statistics(raster, p.back, first, cells, pass);
+      keep_statistics(pass, p.decay, p.statistics + i, p.spheres.capacity);
+    }
   }
   store_pose_partial<kGatherThreads>(g.camera, sphere, p.pose_partials);
 }
@@ -167,71 +172,87 @@ CudaMapping::CudaMapping(const MappingOptions& options, const std::vector<float>
 }
 
 void CudaMapping::prepare(const AdamSpheres& spheres, size_t keyframes, size_t tasks,
-                          cudaStream_t stream) {
+                          const MappingStatistics& statistics, cudaStream_t stream) {
   const Pinhole& camera = options_.camera;
   raster_.prepare({spheres.parameters, spheres.capacity, spheres.count}, spheres.capacity,
                   camera.width, camera.height, false, true, stream);
+  if (statistics.steps) {
+    raster_.reserve_sums(kSums + kStatistics);
+    error_.reserve(static_cast<size_t>(camera.width) * camera.height);
+  }
   keyframes_.reserve(keyframes);
   tasks_.reserve(tasks);
   losses_.reserve(tasks);
-  std::memset(&plan_, 0, sizeof(plan_));
-  plan_.raster = raster_.plan();
-  plan_.back = raster_.backward_buffers(image_.get(), grad_image_.get(), nullptr);
-  plan_.loss = loss_.prepare(camera.width, camera.height, options_.weights, &state_.get()->target,
-                             &plan_.raster.state->overflow, stream);
-  plan_.loss_outputs = {grad_image_.get(), nullptr};
-  plan_.spheres = spheres;
-  plan_.spheres.count = 0;  // the kernels read it from the raster's state
-  plan_.spheres.learning_rates = learning_rates_.get();
-  plan_.rates = adam_.rates();
-  plan_.image = image_.get();
-  plan_.pose_partials = raster_.pose_partials();
-  plan_.state = state_.get();
-  plan_.keyframes = keyframes_.get();
-  plan_.tasks = tasks_.get();
-  plan_.losses = losses_.get();
+  for (const bool with_statistics : {false, true}) {
+    MappingPlan& plan = plans_[with_statistics];
+    std::memset(&plan, 0, sizeof(plan));
+    if (with_statistics && !statistics.steps) break;
+    float* const error = with_statistics ? error_.get() : nullptr;
+    plan.raster = raster_.plan();
+    plan.back = raster_.backward_buffers(image_.get(), grad_image_.get(), error);
+    plan.loss = loss_.prepare(camera.width, camera.height, options_.weights, &state_.get()->target,
+                              &plan.raster.state->overflow, stream);
+    plan.loss_outputs = {grad_image_.get(), error};
+    plan.spheres = spheres;
+    plan.spheres.count = 0;  // the kernels read it from the raster's state
+    plan.spheres.learning_rates = learning_rates_.get();
+    plan.rates = adam_.rates();
+    plan.image = image_.get();
+    plan.pose_partials = raster_.pose_partials();
+    plan.state = state_.get();
+    plan.keyframes = keyframes_.get();
+    plan.tasks = tasks_.get();
+    plan.losses = losses_.get();
+    if (!with_statistics) continue;
+    plan.statistics = statistics.kept;
+    plan.decay = statistics.decay;
+  }
 }
 
-void CudaMapping::launch_step(cudaStream_t stream) const {
+void CudaMapping::launch_step(const MappingPlan& plan, cudaStream_t stream) const {
   raster_.bin(stream);
-  launch_forward(plan_.raster, plan_.image, stream);
-  launch_loss(plan_.loss, plan_.image, plan_.loss_outputs, stream);
-  launch_backward(plan_.raster, plan_.back, stream);
-  const unsigned blocks = blocks_for(plan_.raster.max_count, kGatherThreads);
+  launch_forward(plan.raster, plan.image, stream);
+  launch_loss(plan.loss, plan.image, plan.loss_outputs, stream);
+  launch_backward(plan.raster, plan.back, stream);
+  const unsigned blocks = blocks_for(plan.raster.max_count, kGatherThreads);
   if (blocks)
-    launch_early("step_seen_spheres", step_seen_spheres, blocks, kGatherThreads, 0, stream, plan_);
-  launch_early("finish_step", finish_step, 1, kFinishThreads, 0, stream, plan_, options_);
+    launch_early("step_seen_spheres", step_seen_spheres, blocks, kGatherThreads, 0, stream, plan);
+  launch_early("finish_step", finish_step, 1, kFinishThreads, 0, stream, plan, options_);
+}
+
+void CudaMapping::take_step(bool with_statistics, cudaStream_t stream) {
+  const MappingPlan& plan = plans_[with_statistics];
+  CudaGraph& graph = graphs_[with_statistics];
+  if (graph.ready() && std::memcmp(&plan, &captured_[with_statistics], sizeof(plan)) == 0) {
+    graph.launch(stream);
+    return;
+  }
+  launch_step(plan, stream);  // loads the kernels
+  graph.capture([&](cudaStream_t capture) { launch_step(plan, capture); });
+  captured_[with_statistics] = plan;
 }
 
 std::vector<double> CudaMapping::run(AdamSpheres spheres, std::vector<MappingKeyframe>& keyframes,
-                                     const std::vector<MappingTask>& tasks, cudaStream_t stream) {
+                                     const std::vector<MappingTask>& tasks,
+                                     const MappingStatistics& statistics, cudaStream_t stream) {
   std::vector<double> losses(tasks.size());
   if (tasks.empty()) return losses;
   const DeviceGuard guard(device_);
   const uint32_t steps = static_cast<uint32_t>(tasks.size());
   const uint32_t count = static_cast<uint32_t>(spheres.count);
-  prepare(spheres, keyframes.size(), tasks.size(), stream);
+  prepare(spheres, keyframes.size(), tasks.size(), statistics, stream);
   upload_all(keyframes_.get(), keyframes, stream);
   upload_all(tasks_.get(), tasks, stream);
   upload(state_.get(), MappingState{{}, 0, steps}, stream);
   for (uint32_t done = 0; done < steps;) {
     raster_.begin_pass(count, View{}, 0.0f, stream);  // the view comes from the keyframe
-    begin_run<<<1, 1, 0, stream>>>(plan_, options_);
+    begin_run<<<1, 1, 0, stream>>>(plans_[0], options_);
     GSSLAM_LAUNCHED(begin_run);
-    if (std::memcmp(&plan_, &captured_, sizeof(plan_)) != 0) graph_.reset();
-    for (; done < steps; ++done) {
-      if (graph_.ready()) {
-        graph_.launch(stream);
-        continue;
-      }
-      launch_step(stream);  // loads the kernels
-      graph_.capture([&](cudaStream_t capture) { launch_step(capture); });
-      captured_ = plan_;
-    }
+    for (; done < steps; ++done) take_step(done + statistics.steps >= steps, stream);
     // Steps after an overflow did nothing.
     if (!raster_.grow(stream)) break;
     done = download(state_.get(), stream).step;
-    prepare(spheres, keyframes.size(), tasks.size(), stream);
+    prepare(spheres, keyframes.size(), tasks.size(), statistics, stream);
   }
   download_all(losses, losses_.get(), stream);
   download_all(keyframes, keyframes_.get(), stream);
@@ -240,7 +261,7 @@ std::vector<double> CudaMapping::run(AdamSpheres spheres, std::vector<MappingKey
 }
 
 size_t CudaMapping::bytes() const {
-  return raster_.bytes() + loss_.bytes() + 4 * (image_.size() + grad_image_.size());
+  return raster_.bytes() + loss_.bytes() + 4 * (image_.size() + grad_image_.size() + error_.size());
 }
 
 }  // namespace gsslam

@@ -40,6 +40,13 @@ struct MappingOptions {
   double pose_rate, exposure_rate;
 };
 
+// What the last steps of a run collect of each sphere.
+struct MappingStatistics {
+  float* kept;     // (kStatistics, capacity) on the device
+  float decay;     // see keep_statistics
+  uint32_t steps;  // how many of the last steps
+};
+
 // Lives on the device.
 struct MappingState {
   LossTarget target;
@@ -59,7 +66,9 @@ struct MappingPlan {
   MappingState* state;
   MappingKeyframe* keyframes;
   MappingTask* tasks;
-  double* losses;  // by step
+  double* losses;     // by step
+  float* statistics;  // (kStatistics, capacity) or null: not collected
+  float decay;        // of the statistics kept
 };
 
 class CudaMapping {
@@ -70,27 +79,31 @@ class CudaMapping {
   // Takes the steps, one for each task, and returns the loss before each. `spheres` lie on the
   // device (its gradient and learning rates are not used); keyframes come back stepped. Waits.
   std::vector<double> run(AdamSpheres spheres, std::vector<MappingKeyframe>& keyframes,
-                          const std::vector<MappingTask>& tasks, cudaStream_t stream);
+                          const std::vector<MappingTask>& tasks,
+                          const MappingStatistics& statistics, cudaStream_t stream);
 
   const float* image() const { return image_.get(); }
   size_t bytes() const;  // of device memory
 
  private:
-  void prepare(const AdamSpheres& spheres, size_t keyframes, size_t tasks, cudaStream_t stream);
-  void launch_step(cudaStream_t stream) const;
+  // Plans both kinds of steps: without statistics, and with them.
+  void prepare(const AdamSpheres& spheres, size_t keyframes, size_t tasks,
+               const MappingStatistics& statistics, cudaStream_t stream);
+  void launch_step(const MappingPlan& plan, cudaStream_t stream) const;
+  void take_step(bool with_statistics, cudaStream_t stream);
 
   MappingOptions options_;
   int device_;
   CudaRasterizer raster_;
   CudaImageLoss loss_;
   CudaAdam adam_;
-  DeviceBuffer<float> learning_rates_, image_, grad_image_;
+  DeviceBuffer<float> learning_rates_, image_, grad_image_, error_;
   DeviceBuffer<MappingState> state_;
   DeviceBuffer<MappingKeyframe> keyframes_;
   DeviceBuffer<MappingTask> tasks_;
   DeviceBuffer<double> losses_;
-  MappingPlan plan_{}, captured_{};
-  CudaGraph graph_;
+  MappingPlan plans_[2]{}, captured_[2]{};  // without and with statistics
+  CudaGraph graphs_[2];
 };
 
 }  // namespace gsslam

@@ -4,6 +4,7 @@
 
 #include "common/isa.h"
 #include "common/thread_pool.h"
+#include "common/vector_bytes.h"
 #include "rasterize/cpu_blend.h"
 
 namespace gsslam {
@@ -36,6 +37,18 @@ TileSpheres CpuRasterizer::tile(size_t index) const {
   t.num_features = num_features_;
   t.block_lists = block_lists.data();
   return t;
+}
+
+size_t CpuRasterizer::bytes() const {
+  size_t placed = 0;
+  for (const PlacedBuffer* buffer : {&placed_, &left_out_})
+    for (const std::vector<float>& row : buffer->rows) placed += vector_bytes(row);
+  return placed + vector_bytes(bins_.splats, bins_.radius2, bins_.indices, bins_.features,
+                               bins_.first_slot, bins_.tile_start, bins_.tile_ranks,
+                               bins_.tile_slots, chunk_splats_, chunk_radius2_, chunk_indices_,
+                               chunk_left_out_, chunk_counts_, listed_x_, listed_y_,
+                               listed_radius2_, keys_, keys_swap_, slot_counts_, spans_,
+                               tile_counts_, sums_, pose_partials_);
 }
 
 void CpuRasterizer::forward(float* image) const {
@@ -88,12 +101,9 @@ void CpuRasterizer::gather(const SphereMatrix& spheres, const BackwardArguments&
     const double world[4] = {sphere.x, sphere.y, sphere.z, 1.0};
     for (int k = 0; k < kPose; ++k) pose[k] += g.camera[k / 4] * world[k % 4];
     if (!arguments.statistics) continue;
-    float* statistics = arguments.statistics + i;
-    for (int k = 0; k < kStatistics; ++k) {
-      float& value = statistics[k * capacity];
-      const float added = total[kSums + num_features_ + k];
-      value = k == kStatMaxWeight ? std::max(value, added) : value + added;
-    }
+    float pass[kStatistics];
+    for (int k = 0; k < kStatistics; ++k) pass[k] = total[kSums + num_features_ + k];
+    keep_statistics(pass, arguments.decay, arguments.statistics + i, capacity);
   }
 }
 

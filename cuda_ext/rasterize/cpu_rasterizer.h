@@ -62,10 +62,13 @@ class CpuRasterizer {
     const float* grad_image;
     const float* error;      // (height, width) or null: no statistics
     float* grad_parameters;  // (8 + D, capacity), added to
-    float* statistics;       // (kStatistics, capacity) or null; added to, the largest weight maxed
+    float* statistics;       // (kStatistics, capacity) or null: see keep_statistics
+    float decay;             // of the statistics kept
     double* grad_pose;       // (12,): dL / d the upper 3 x 4 of T_camera_world
   };
   void backward(const SphereMatrix& spheres, const BackwardArguments& arguments);
+
+  size_t bytes() const;  // of the buffers
 
   const View& view() const { return view_; }
   const Binning& binning() const { return bins_; }

@@ -8,7 +8,7 @@ namespace {
 
 __global__ void __launch_bounds__(kGatherThreads)
     gather_gradients(const RasterPlan p, const CudaBackward back, float* grad_parameters,
-                     float* statistics, double* pose_partials) {
+                     float* statistics, float decay, double* pose_partials) {
   wait_for_kernel_before();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kGatherThreads + threadIdx.x;
   const bool live = i < p.state->count && !p.state->overflow;
@@ -30,16 +30,9 @@ __global__ void __launch_bounds__(kGatherThreads)
     for (int d = 0; d < p.num_features; ++d)
       out[(kFeature + d) * p.capacity] += sum_slots_at(back, first, cells, kSums + d);
     if (statistics) {
-      for (int k = 0; k < kStatistics; ++k) {
-        float& value = statistics[k * p.capacity + i];
-        const int at = kSums + p.num_features + k;
-        if (k != kStatMaxWeight) {
-          value += sum_slots_at(back, first, cells, at);
-          continue;
-        }
-        for (uint32_t cell = 0; cell < cells; ++cell)
-          value = fmaxf(value, back.sums[static_cast<uint64_t>(first + cell) * back.stride + at]);
-      }
+      float pass[kStatistics];
+      gather_statistics(p, back, first, cells, pass);
+      keep_statistics(pass, decay, statistics + i, p.capacity);
     }
   }
   store_pose_partial<kGatherThreads>(g.camera, sphere, pose_partials);
@@ -59,11 +52,11 @@ __global__ void sum_pose(const double* partials, int64_t count, double* total) {
 }  // namespace
 
 void launch_gather(const RasterPlan& plan, const CudaBackward& back, float* grad_parameters,
-                   float* statistics, double* pose_partials, cudaStream_t stream) {
+                   float* statistics, float decay, double* pose_partials, cudaStream_t stream) {
   const unsigned blocks = blocks_for(plan.max_count, kGatherThreads);
   if (blocks == 0) return;
   launch_early("gather_gradients", gather_gradients, blocks, kGatherThreads, 0, stream, plan, back,
-               grad_parameters, statistics, pose_partials);
+               grad_parameters, statistics, decay, pose_partials);
 }
 
 void launch_sum_pose(const double* partials, size_t count, double* total, cudaStream_t stream) {

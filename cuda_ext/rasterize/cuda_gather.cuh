@@ -38,6 +38,24 @@ __device__ __forceinline__ float sum_slots_at(const CudaBackward& back, uint32_t
   return total;
 }
 
+// The statistics of a sphere in this pass, behind its other numbers.
+__device__ __forceinline__ void gather_statistics(const RasterPlan& p, const CudaBackward& back,
+                                                  uint32_t first, uint32_t cells,
+                                                  float (&pass)[kStatistics]) {
+  const int at = kSums + p.num_features;
+#pragma unroll
+  for (int k = 0; k < kStatistics; ++k) {
+    if (k != kStatMaxWeight) {
+      pass[k] = sum_slots_at(back, first, cells, at + k);
+      continue;
+    }
+    pass[k] = 0;
+    for (uint32_t cell = 0; cell < cells; ++cell)
+      pass[k] =
+          fmaxf(pass[k], back.sums[static_cast<uint64_t>(first + cell) * back.stride + at + k]);
+  }
+}
+
 // Sums camera gradient x (world point, 1) over the block; thread k < kPoseSums gets entry k.
 template <int kThreads>
 __device__ __forceinline__ void store_pose_partial(const float (&camera)[3], const Sphere& sphere,

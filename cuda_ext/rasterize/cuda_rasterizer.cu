@@ -122,6 +122,11 @@ void CudaRasterizer::bin(cudaStream_t stream) const {
   launch_sort(plan_, stream);
 }
 
+void CudaRasterizer::reserve_sums(int stride) {
+  sum_stride_ = std::max(sum_stride_, stride);
+  sums_.reserve(plan_.max_cells * sum_stride_);
+}
+
 bool CudaRasterizer::grow(cudaStream_t stream) { return grow(download(plan_.state, stream)); }
 
 bool CudaRasterizer::grow(const RasterState& state) {
@@ -171,11 +176,6 @@ int CudaRasterizer::sum_stride(const float* error) const {
   return kSums + num_features_ + (error ? kStatistics : 0);
 }
 
-void CudaRasterizer::reserve_sums(int stride) {
-  sum_stride_ = std::max(sum_stride_, stride);
-  sums_.reserve(plan_.max_cells * sum_stride_);
-}
-
 CudaBackward CudaRasterizer::backward_buffers(const float* image, const float* grad_image,
                                               const float* error) const {
   return {image, grad_image, error, sums_.get(), sum_stride(error)};
@@ -193,8 +193,8 @@ void CudaRasterizer::backward(const SphereMatrix& spheres, const BackwardArgumen
     forward(scratch_image_.get(), stream);
   }
   launch_backward(plan_, back, stream);
-  launch_gather(plan_, back, arguments.grad_parameters, arguments.statistics, pose_partials_.get(),
-                stream);
+  launch_gather(plan_, back, arguments.grad_parameters, arguments.statistics, arguments.decay,
+                pose_partials_.get(), stream);
   const size_t blocks = blocks_for(plan_.max_count, kGatherThreads);
   double* const total = pose_partials_.get() + pose_partials_.size() - kPoseSums;
   launch_sum_pose(pose_partials_.get(), blocks, total, stream);

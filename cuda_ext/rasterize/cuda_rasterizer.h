@@ -28,7 +28,8 @@ class CudaRasterizer {
     const float* grad_image;
     const float* error;      // (height, width) or null: no statistics
     float* grad_parameters;  // (8 + D, capacity), added to
-    float* statistics;       // (kStatistics, capacity) or null; added to, the largest weight maxed
+    float* statistics;       // (kStatistics, capacity) or null: see keep_statistics
+    float decay;             // of the statistics kept
     double* grad_pose;       // (12,) on the host: dL / d the upper 3 x 4 of T_camera_world
   };
   // Waits for the gradient of the pose.
@@ -41,6 +42,7 @@ class CudaRasterizer {
                bool for_tracking, bool with_sums, cudaStream_t stream);
   // Gives the device the pass's state. Kernels may set another view.
   void begin_pass(int64_t count, const View& view, float margin, cudaStream_t stream) const;
+  void reserve_sums(int stride);        // room for so many sums of each cell
   void bin(cudaStream_t stream) const;  // of what the device's state says
   // Makes room for what an overflowed pass needed; returns whether there was one. Waits.
   bool grow(cudaStream_t stream);
@@ -56,7 +58,6 @@ class CudaRasterizer {
  private:
   void reserve_entries(uint64_t entries, uint64_t cells);
   int sum_stride(const float* error) const;  // numbers of a slot
-  void reserve_sums(int stride);
 
   int num_features_, device_;
   int segment_blocks_ = 0;
@@ -91,7 +92,7 @@ void launch_backward(const RasterPlan& plan, const CudaBackward& back, cudaStrea
 // Adds the slots of each sphere up and applies the chain rule. The pose's sums over each block of
 // kGatherThreads spheres go to pose_partials, (blocks, kPoseSums).
 void launch_gather(const RasterPlan& plan, const CudaBackward& back, float* grad_parameters,
-                   float* statistics, double* pose_partials, cudaStream_t stream);
+                   float* statistics, float decay, double* pose_partials, cudaStream_t stream);
 // Adds `count` rows of kPoseSums numbers up, in order.
 void launch_sum_pose(const double* partials, size_t count, double* total, cudaStream_t stream);
 

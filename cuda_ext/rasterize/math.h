@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstdint>
 
 #include "rasterize/constants.h"
 
@@ -103,6 +104,17 @@ GSSLAM_HD SphereGradient chain_rule(const View& v, const Sphere& sphere, const S
   out.log_radius = 2 * d_ln_sigma2;
   out.opacity_logit = sums[kSumG] / (1 + expf(sphere.opacity_logit));
   return out;
+}
+
+// Adds a pass's statistics of a sphere to those kept, `stride` apart. What is kept fades by `decay`
+// in every pass that sees the sphere, and in no other.
+GSSLAM_HD void keep_statistics(const float (&pass)[kStatistics], float decay, float* kept,
+                               int64_t stride) {
+  if (!(pass[kStatPixels] > 0)) return;
+  for (int k = 0; k < kStatistics; ++k) {
+    const float faded = decay * kept[k * stride];
+    kept[k * stride] = k == kStatMaxWeight ? fmaxf(faded, pass[k]) : faded + pass[k];
+  }
 }
 
 // d ln(alpha) / d camera point at a pixel, as coefficients of what varies between pixels:

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "common/vector_bytes.h"
 #include "rasterize/cpu_rasterizer.h"
 #include "tracking/tracking.h"
 
@@ -18,6 +19,8 @@ class CpuTracking {
   // The same without the derivatives: Hessian and gradient are zero.
   void residuals(const CpuRasterizer& plan, const Observation& seen, const TrackingWeights& weights,
                  const PatchSampling& sampling, double* sums);
+
+  size_t bytes() const { return vector_bytes(pose_splats_, tile_sums_); }
 
  private:
   template <typename TileSums>

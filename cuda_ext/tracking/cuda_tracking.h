@@ -27,6 +27,8 @@ class CudaTracking {
   void normal_equations(CudaRasterizer& rasterizer, const Observation& seen,
                         const TrackingWeights& weights, double* sums, cudaStream_t stream);
 
+  size_t bytes() const { return 4 * partials_.size() + 8 * sums_.size(); }
+
  private:
   int device_;
   DeviceBuffer<Observation> seen_;

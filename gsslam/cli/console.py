@@ -62,8 +62,10 @@ _TABLE = (
         ("waiting_ms", "tracking's wait for mapping, mean a frame", 1),
         ("peak_memory_mb", "peak memory of the process", 0),
         ("gpu_memory_mb", "memory in use on the GPU", 0),
+        ("peak_budget_mb", "peak of what the memory budget counts", 0),
         ("spheres", "spheres", 0),
         ("map_mb", "map file", 2),
+        ("compact_map_mb", "compact map file", 2),
     ),
 )
 

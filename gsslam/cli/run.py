@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -30,9 +30,9 @@ class Run:
 
     Results (in runs/DATASET/TIME, to which runs/DATASET/latest points):
       trajectory.txt  the pose of every frame, in TUM's format
-      map.ply         the map, for any Gaussian splat viewer
+      map.ply         the map, for any Gaussian splat viewer; map.npz a sixth of its size
       metrics.json    the numbers; frames.jsonl has them frame by frame
-      plots           the trajectory against ground truth; input and render side by side
+      plots           trajectory against ground truth; input and render; memory over time
       config.yaml     every value of the configuration; log.txt says what happened
 
     Examples of use:
@@ -72,6 +72,9 @@ class Run:
     resume: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     # Write trace.json, which shows in chrome://tracing what each thread did when.
     trace: bool = False
+    # Most memory for images and map, such as 512MB; the lowest scores and the least useful
+    # keyframes go before it is passed. Default: the preset's map.memory_budget_mb.
+    memory_budget: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None
     # Every value of the configuration, over the preset.
     config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
 
@@ -103,7 +106,7 @@ class Run:
         out = self.out or new_run_path(Path("runs"), dataset.name)
         loop = LoopOptions(self.threads, self.realtime, self.checkpoint_every)
         result = run_dataset(
-            *(dataset, self.config, out),
+            *(dataset, self._config(), out),
             options=RunOptions(device, loop, self.trace),
             source=source,
             on_progress=progress.update,
@@ -126,6 +129,15 @@ class Run:
 
         assert self.resume is not None
         return resume_run(self.resume, on_progress=progress.update)
+
+    def _config(self) -> SlamConfig:
+        """Return the configuration with what the flags beside it say."""
+        if self.memory_budget is None:
+            return self.config
+        from gsslam.memory import parse_megabytes
+
+        budget = parse_megabytes(self.memory_budget)
+        return replace(self.config, map=replace(self.config.map, memory_budget_mb=budget))
 
 
 def run_defaults(arguments: list[str]) -> Run:

@@ -46,6 +46,8 @@ class FrameRecord:
     mapping_ms: float = 0.0
     # How long tracking waited for that.
     waiting_ms: float = 0.0
+    # What the memory budget counts, after the frame.
+    memory_mb: float | None = None
     # Distance from the true position after the whole trajectory was aligned.
     position_error_cm: float | None = None
     psnr_db: float | None = None
@@ -83,6 +85,7 @@ class FrameRecord:
             tracking_ms=result.tracking_ms,
             mapping_ms=result.mapping_ms,
             waiting_ms=result.waiting_ms,
+            memory_mb=result.memory_mb,
         )
 
     @staticmethod

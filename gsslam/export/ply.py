@@ -17,7 +17,7 @@ from gsslam.files import atomic_path
 from gsslam.results import SphereState
 
 # Value of the constant spherical harmonic, 1 / (2 sqrt(pi)): colour = 0.5 + this * f_dc.
-_HARMONIC_0 = 0.28209479177387814
+HARMONIC_0 = 0.28209479177387814
 
 _PROPERTIES = (
     *("x", "y", "z", "nx", "ny", "nz", "f_dc_0", "f_dc_1", "f_dc_2", "opacity"),
@@ -30,7 +30,7 @@ def write_ply(state: SphereState, path: Path) -> None:
     vertex = np.zeros(len(state), dtype=[(name, "<f4") for name in _PROPERTIES])
     for axis, name in enumerate("xyz"):
         vertex[name] = state.xyz[:, axis]
-        vertex[f"f_dc_{axis}"] = (state.rgb[:, axis] - 0.5) / _HARMONIC_0
+        vertex[f"f_dc_{axis}"] = (state.rgb[:, axis] - 0.5) / HARMONIC_0
         vertex[f"scale_{axis}"] = state.log_radius
     vertex["opacity"] = state.opacity_logit
     vertex["rot_0"] = 1
@@ -58,5 +58,5 @@ def read_ply(path: Path) -> SphereState:
         xyz=np.stack([columns[axis] for axis in "xyz"], axis=1),
         log_radius=scales.mean(axis=1, dtype=np.float64).astype(np.float32),
         opacity_logit=columns["opacity"],
-        rgb=(np.float32(0.5) + np.float32(_HARMONIC_0) * dc).astype(np.float32),
+        rgb=(np.float32(0.5) + np.float32(HARMONIC_0) * dc).astype(np.float32),
     )

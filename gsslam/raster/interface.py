@@ -10,10 +10,11 @@ import torch
 from gsslam.camera import Camera
 from gsslam.errors import ConfigError
 from gsslam.raster.constants import DEFAULT_LOW_PASS, PLANE_DEPTH, PLANE_FEATURE, PLANE_SILHOUETTE
+from gsslam.raster.gsplat import rasterize_gsplat
 from gsslam.raster.native import rasterize_native
 from gsslam.raster.reference import rasterize_reference
 
-Backend = Literal["native", "reference"]
+Backend = Literal["native", "reference", "gsplat"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def rasterize(
         T_camera_world: (4, 4) world points to camera points; x right, y down, z forward.
         low_pass: pixels^2 added to every projected variance; the opacity is scaled down to keep
             the sphere's total weight.
-        backend: ``native`` kernels, or the float64 ``reference`` that defines them.
+        backend: ``native`` kernels, the float64 ``reference`` that defines them, or the ``gsplat``
+            package to compare with.
 
     Blending follows Kerbl et al., 3D Gaussian Splatting (2023), equations 2 and 3, with the scalar
     covariance of ``docs/conventions.md``. Raises ConfigError for shapes that do not fit and
@@ -99,6 +101,9 @@ def rasterize(
         planes = rasterize_native(spheres.matrix(), T_camera_world, camera, low_pass)
     elif backend == "reference":
         planes = rasterize_reference(spheres.matrix(), T_camera_world, camera, low_pass)
+    elif backend == "gsplat":
+        pose = T_camera_world[None].float()
+        planes = rasterize_gsplat(spheres.matrix(), pose, camera, low_pass)[0]
     else:
-        raise ConfigError(f"backend {backend!r} is unknown; choose native or reference")
+        raise ConfigError(f"backend {backend!r} is unknown; choose native, reference or gsplat")
     return Rendering.from_planes(planes)

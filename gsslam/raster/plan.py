@@ -103,11 +103,13 @@ class RasterPlan:
         grad_parameters: torch.Tensor,
         error: torch.Tensor | None = None,
         statistics: torch.Tensor | None = None,
+        decay: float = 1.0,
     ) -> NDArray[np.float64]:
         """Add the gradient of the spheres to ``grad_parameters`` (8 + D, capacity).
 
         ``image`` is what forward wrote. With ``error`` (H, W) the spheres' statistics are added to
-        ``statistics`` (4, capacity). Returns (3, 4): the gradient of the pose's upper rows.
+        ``statistics`` (4, capacity), as ``keep_statistics`` in the reference says. Returns (3, 4):
+        the gradient of the pose's upper rows.
         """
         if self._spheres is None or (error is None) != (statistics is None):
             raise NativeError("backward needs project before it, and error and statistics together")
@@ -121,8 +123,13 @@ class RasterPlan:
             error=error,
             grad_parameters=grad_parameters,
             statistics=statistics,
+            decay=decay,
         )
         return np.asarray(grad_pose).reshape(3, 4)
+
+    def bytes(self) -> int:
+        """Return how much memory the buffers take."""
+        return self._plan.bytes()
 
     def forget(self) -> None:
         """Drop the spheres that were projected; the buffers stay for the next ones."""

@@ -95,3 +95,15 @@ def statistics_reference(
     result[c.STAT_MAX_WEIGHT, order] = weights.amax(dim=1) if weights.numel() else 0.0
     result[c.STAT_PIXELS, order] = (weights > 0).sum(dim=1).double()
     return result
+
+
+def keep_statistics(kept: torch.Tensor, statistics: torch.Tensor, decay: float) -> torch.Tensor:
+    """Return the statistics kept (4, N) after a pass with ``statistics`` (4, N).
+
+    Sums, and the largest weight, fade by ``decay`` in every pass that sees the sphere, so that they
+    stand for its last 1 / (1 - decay) views or so; in other passes nothing changes.
+    """
+    after = decay * kept + statistics
+    largest = torch.maximum(decay * kept[c.STAT_MAX_WEIGHT], statistics[c.STAT_MAX_WEIGHT])
+    after[c.STAT_MAX_WEIGHT] = largest
+    return torch.where(statistics[c.STAT_PIXELS] > 0, after, kept)

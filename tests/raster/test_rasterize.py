@@ -11,7 +11,11 @@ from gsslam.raster import constants
 from gsslam.raster.interface import Spheres
 from gsslam.raster.native import rasterize_native
 from gsslam.raster.plan import RasterPlan
-from gsslam.raster.reference import rasterize_reference, statistics_reference
+from gsslam.raster.reference import (
+    keep_statistics,
+    rasterize_reference,
+    statistics_reference,
+)
 from tests.raster.scenes import CAMERA, NASTY, nasty_spheres, random_pose, random_spheres
 
 LOW_PASS = constants.DEFAULT_LOW_PASS
@@ -135,6 +139,27 @@ def test_statistics_match_reference(kernels):
     for row in range(constants.STATISTICS):
         assert error(statistics[row], expected[row]) < TOLERANCE
     assert expected[constants.STAT_PIXELS].max() > 50
+
+
+def test_statistics_of_several_views_fade_as_in_the_reference(kernels):
+    rng = np.random.default_rng(12)
+    spheres = random_spheres(rng, 200)
+    plan, on_device = RasterPlan(0, kernels), spheres.to(kernels)
+    statistics, grad = torch.zeros(4, 200, device=kernels), torch.zeros_like(on_device)
+    expected = torch.zeros(4, 200, dtype=torch.float64)
+    views = torch.zeros(200)
+    for _ in range(5):
+        T, pixel_error = random_pose(rng), torch.rand(CAMERA.height, CAMERA.width)
+        plan.project(on_device, 200, CAMERA, T.numpy())
+        image = torch.empty(plan.image_shape, device=kernels)
+        plan.forward(image)
+        plan.backward(image, image, grad, pixel_error.to(kernels), statistics, 0.75)
+        seen = statistics_reference(spheres, T, CAMERA, LOW_PASS, pixel_error)
+        views += seen[constants.STAT_PIXELS] > 0
+        expected = keep_statistics(expected, seen, 0.75)
+    assert ((views > 0) & (views < 5)).any()
+    for row in range(constants.STATISTICS):
+        assert error(statistics.cpu()[row], expected[row]) < TOLERANCE
 
 
 def test_bytes_do_not_depend_on_threads_or_repetition():
