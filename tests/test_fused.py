@@ -143,7 +143,7 @@ def track(device: str, seed: int, guesses: int, list_margin: float = LIST_MARGIN
 @pytest.mark.parametrize("guesses", [1, 3])
 def test_tracking_finds_the_pose_that_the_cpu_finds(guesses: int) -> None:
     ours, _ = track("cuda", 11, guesses, 0.0)
-    theirs, _ = track("cpu", 11, guesses)
+    theirs, _ = track("cpu", 11, guesses, 0.0)
     np.testing.assert_allclose(ours.T_camera_world, theirs.T_camera_world, atol=1e-5)
     assert ours.iterations == theirs.iterations
     assert (ours.gain, ours.bias) == pytest.approx((theirs.gain, theirs.bias), abs=1e-5)
