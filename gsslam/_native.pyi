@@ -9,6 +9,39 @@ def set_thread_count(count: int) -> None: ...
 def isa() -> str: ...
 def set_isa(name: str) -> bool: ...
 
+PAGE_TOKENS: int
+
+# ``shape`` is batch, heads, key heads, queries, keys, channels of keys and of values; ``mask`` is
+# left, right, offset and the address of the key lengths.
+def cpu_attention_forward(
+    shape: Sequence[int],
+    mask: Sequence[int],
+    scale: float,
+    query: int,
+    key: int,
+    value: int,
+    table: int,
+    table_pages: int,
+    output: int,
+    log_sum_exp: int,
+) -> None: ...
+def cpu_attention_backward(
+    shape: Sequence[int],
+    mask: Sequence[int],
+    scale: float,
+    query: int,
+    key: int,
+    value: int,
+    output: int,
+    log_sum_exp: int,
+    grad_output: int,
+    grad_log_sum_exp: int,
+    delta: int,
+    grad_query: int,
+    grad_key: int,
+    grad_value: int,
+) -> None: ...
+
 # The CUDA plans take the CPU ones' arguments, the constructors the device's index behind them and
 # every call the stream; gsslam/native.py makes and calls them by name.
 def cuda_problem(device: int = 0) -> str:

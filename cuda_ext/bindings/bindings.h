@@ -20,6 +20,7 @@ inline SphereMatrix sphere_matrix(uintptr_t parameters, int64_t capacity, int64_
   return {pointer<const float>(parameters), capacity, count};
 }
 
+void bind_attention(nanobind::module_& m);
 void bind_losses(nanobind::module_& m);
 void bind_optimizer(nanobind::module_& m);
 void bind_rasterize(nanobind::module_& m);
