@@ -41,6 +41,20 @@ def cpu_attention_backward(
     grad_key: int,
     grad_value: int,
 ) -> None: ...
+def cpu_linear_w4a8(
+    steps: int,
+    scales: int,
+    zeros: int,
+    bias: int,
+    outputs: int,
+    inputs: int,
+    x: int,
+    factors: int,
+    rows: int,
+    vnni: bool,
+    y: int,
+) -> None: ...
+def linear_kernel(vnni: bool) -> str: ...
 
 # The CUDA plans take the CPU ones' arguments, the constructors the device's index behind them and
 # every call the stream; gsslam/native.py makes and calls them by name.

@@ -20,6 +20,7 @@ NB_MODULE(_native, m) {
   gsslam::bind_attention(m);
   gsslam::bind_losses(m);
   gsslam::bind_optimizer(m);
+  gsslam::bind_quant(m);
   gsslam::bind_rasterize(m);
   gsslam::bind_tracking(m);
   gsslam::bind_cuda(m);
