@@ -10,7 +10,7 @@ namespace gsslam {
 struct AttentionShape {
   int64_t batch, heads, kv_heads, queries, keys, dim, value_dim;
 
-  int64_t group() const { return heads / kv_heads; }
+  constexpr int64_t group() const { return heads / kv_heads; }
 };
 
 // Query i stands at key position i + offset. It sees `left` keys before and `right` keys after that
@@ -19,7 +19,7 @@ struct AttentionMask {
   int64_t left, right, offset;
   const int32_t* key_lengths;  // (batch), or null where every key counts
 
-  int64_t length(int64_t item, int64_t keys) const {
+  constexpr int64_t length(int64_t item, int64_t keys) const {
     if (!key_lengths) return keys;
     const int64_t length = key_lengths[item];
     return length < 0 ? 0 : length < keys ? length : keys;
@@ -33,8 +33,8 @@ struct KeyRange {
 
 // Keys that queries [first, last] see. Both ends of the range grow with the query, so the two
 // outer queries bound it.
-static inline KeyRange visible_keys(const AttentionMask& mask, int64_t length, int64_t first,
-                                    int64_t last) {
+constexpr KeyRange visible_keys(const AttentionMask& mask, int64_t length, int64_t first,
+                                int64_t last) {
   KeyRange range{0, length};
   const int64_t begin = first + mask.offset - mask.left;
   const int64_t end = last + mask.offset + mask.right + 1;
@@ -44,8 +44,8 @@ static inline KeyRange visible_keys(const AttentionMask& mask, int64_t length, i
 }
 
 // Queries [begin, end) that see any of the keys [first, last].
-static inline KeyRange seeing_queries(const AttentionMask& mask, int64_t queries, int64_t first,
-                                      int64_t last) {
+constexpr KeyRange seeing_queries(const AttentionMask& mask, int64_t queries, int64_t first,
+                                  int64_t last) {
   KeyRange range{0, queries};
   const int64_t begin = first - mask.offset - mask.right;
   const int64_t end = last - mask.offset + mask.left + 1;

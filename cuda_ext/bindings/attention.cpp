@@ -4,6 +4,9 @@
 #include "attention/cpu_attention.h"
 #include "attention/cpu_attention_tile.h"
 #include "bindings/bindings.h"
+#ifdef GSSLAM_CUDA_ENABLED
+#include "attention/cuda_attention.h"
+#endif
 
 namespace nb = nanobind;
 
@@ -47,10 +50,58 @@ void backward(const std::array<int64_t, 7>& shape, const std::array<int64_t, 4>&
                       pointer<float>(grad_value)});
 }
 
+#ifdef GSSLAM_CUDA_ENABLED
+CudaAttentionInput cuda_input(const std::array<int64_t, 7>& shape,
+                              const std::array<int64_t, 4>& mask, float scale, bool bfloat16,
+                              uintptr_t query, uintptr_t key, uintptr_t value) {
+  return {shape_of(shape),
+          mask_of(mask),
+          scale,
+          bfloat16,
+          pointer<const void>(query),
+          pointer<const void>(key),
+          pointer<const void>(value)};
+}
+
+void cuda_forward(const std::array<int64_t, 7>& shape, const std::array<int64_t, 4>& mask,
+                  float scale, bool bfloat16, uintptr_t query, uintptr_t key, uintptr_t value,
+                  uintptr_t output, uintptr_t log_sum_exp, uintptr_t parts, int splits, int device,
+                  uintptr_t stream) {
+  cuda_attention_forward(cuda_input(shape, mask, scale, bfloat16, query, key, value),
+                         pointer<void>(output), pointer<float>(log_sum_exp), pointer<float>(parts),
+                         splits, device, reinterpret_cast<cudaStream_t>(stream));
+}
+
+void cuda_backward(const std::array<int64_t, 7>& shape, const std::array<int64_t, 4>& mask,
+                   float scale, bool bfloat16, uintptr_t query, uintptr_t key, uintptr_t value,
+                   uintptr_t output, uintptr_t log_sum_exp, uintptr_t grad_output,
+                   uintptr_t grad_log_sum_exp, uintptr_t delta, uintptr_t grad_query,
+                   uintptr_t grad_key, uintptr_t grad_value, int device, uintptr_t stream) {
+  cuda_attention_backward(cuda_input(shape, mask, scale, bfloat16, query, key, value),
+                          {pointer<const void>(output), pointer<const float>(log_sum_exp),
+                           pointer<const void>(grad_output), pointer<const float>(grad_log_sum_exp),
+                           pointer<float>(delta), pointer<void>(grad_query),
+                           pointer<void>(grad_key), pointer<void>(grad_value)},
+                          device, reinterpret_cast<cudaStream_t>(stream));
+}
+
+void bind_cuda_attention(nb::module_& m) {
+  const auto no_gil = nb::call_guard<nb::gil_scoped_release>();
+  m.def("cuda_attention_splits", [](const std::array<int64_t, 7>& shape, int device) {
+    return cuda_attention_splits(shape_of(shape), device);
+  });
+  m.def("cuda_attention_forward", &cuda_forward, no_gil);
+  m.def("cuda_attention_backward", &cuda_backward, no_gil);
+}
+#endif
+
 }  // namespace
 
 void bind_attention(nb::module_& m) {
   m.attr("PAGE_TOKENS") = kTokenTile;
+#ifdef GSSLAM_CUDA_ENABLED
+  bind_cuda_attention(m);
+#endif
   m.def("cpu_attention_forward", &forward, nb::arg("shape"), nb::arg("mask"), nb::arg("scale"),
         nb::arg("query"), nb::arg("key"), nb::arg("value"), nb::arg("table"),
         nb::arg("table_pages"), nb::arg("output"), nb::arg("log_sum_exp"),

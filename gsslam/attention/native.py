@@ -7,6 +7,8 @@ same bytes every time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from gsslam.attention.mask import AttentionMask
 from gsslam.errors import NativeError
 from gsslam.native import Kernels
 
+_functions: Any = _native  # a build without CUDA does not have those of CUDA
 _MASK = "Tensor? key_lengths, float scale, int left, int right, int offset"
 _TOKENS = "Tensor query, Tensor key, Tensor value"
 _LIBRARY = torch.library.Library("gsslam", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -48,8 +51,9 @@ def attention_with_lse(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what ``attention_reference`` does, by the native kernels; differentiable.
 
-    query (B, H, L, D), key (B, G, S, D), value (B, G, S, E), float32 on the CPU. Raises NativeError
-    for shapes that do not fit together and types without a kernel.
+    query (B, H, L, D), key (B, G, S, D), value (B, G, S, E): float32 on the CPU, float16 or
+    bfloat16 on a GPU, where sums and the log are float32. Raises NativeError for shapes that do
+    not fit together and types without a kernel.
     """
     mask = mask or AttentionMask()
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
@@ -75,25 +79,66 @@ def attention_shape(
     return batch, heads, kv_heads, queries, keys, dim, value.shape[3]
 
 
-def _inputs(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_lengths: torch.Tensor | None,
-) -> tuple[Kernels, tuple[int, ...], tuple[int, int, int], int]:
-    """Return the kernels, the shape, the addresses and that of the key lengths, all checked."""
-    kernels = Kernels.on(query.device)
-    shape = attention_shape(query, key, value)
-    batch, heads, kv_heads, queries, keys, dim, value_dim = shape
-    addresses = (
-        kernels.address(query, "query", (batch, heads, queries, dim)),
-        kernels.address(key, "key", (batch, kv_heads, keys, dim)),
-        kernels.address(value, "value", (batch, kv_heads, keys, value_dim)),
-    )
-    lengths = 0
-    if key_lengths is not None:
-        lengths = kernels.address(key_lengths, "key_lengths", (batch,), torch.int32)
-    return kernels, shape, addresses, lengths
+_HALVES = (torch.float16, torch.bfloat16)
+_CUDA_STEP = 8  # channels of the CUDA kernels come in eights
+
+
+@dataclass(frozen=True)
+class _Call:
+    """An attention's checked arguments, as the native functions take them."""
+
+    kernels: Kernels
+    tensors: tuple[torch.Tensor, ...]  # held until the kernels are done with them
+    arguments: tuple[Any, ...]
+    rows: tuple[int, int, int]
+    widths: tuple[int, int]  # of keys and values, as they came
+
+    @staticmethod
+    def of(
+        tokens: Sequence[torch.Tensor],
+        key_lengths: torch.Tensor | None,
+        scale: float,
+        limits: Sequence[int],
+    ) -> _Call:
+        """Check query, key and value."""
+        kernels = Kernels.on(tokens[0].device)
+        on_cpu = kernels.device.type == "cpu"
+        dtype = torch.float32 if on_cpu else tokens[0].dtype
+        if not on_cpu and dtype not in _HALVES:
+            raise NativeError(f"attention on {kernels.device} takes float16 or bfloat16: {dtype}")
+        widths = tokens[0].shape[3], tokens[2].shape[3]
+        query, key, value = (_padded(x, on_cpu) for x in tokens)
+        shape = attention_shape(query, key, value)
+        batch, heads, kv_heads, queries, keys, dim, value_dim = shape
+        lengths = 0
+        if key_lengths is not None:
+            lengths = kernels.address(key_lengths, "key_lengths", (batch,), torch.int32)
+        arguments = (
+            shape,
+            (*limits, lengths),
+            scale,
+            *(() if on_cpu else (dtype == torch.bfloat16,)),
+            kernels.address(query, "query", (batch, heads, queries, dim), dtype),
+            kernels.address(key, "key", (batch, kv_heads, keys, dim), dtype),
+            kernels.address(value, "value", (batch, kv_heads, keys, value_dim), dtype),
+        )
+        rows = (batch, heads, queries)
+        return _Call(kernels, (query, key, value), arguments, rows, widths)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the kernels are the CPU's."""
+        return self.kernels.device.type == "cpu"
+
+    def where(self) -> tuple[int, ...]:
+        """Return the last arguments of a CUDA call."""
+        return (self.kernels.device.index, *self.kernels.stream())
+
+
+def _padded(tensor: torch.Tensor, on_cpu: bool) -> torch.Tensor:
+    """Return a contiguous tensor whose channels the kernels can take."""
+    missing = 0 if on_cpu else -tensor.shape[3] % _CUDA_STEP
+    return (torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor).contiguous()
 
 
 def _attention(
@@ -104,21 +149,20 @@ def _attention(
     scale: float,
     *limits: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-    kernels, shape, addresses, lengths = _inputs(query, key, value, key_lengths)
-    output = query.new_empty((*query.shape[:3], value.shape[3]))
-    log_sum_exp = query.new_empty(query.shape[:3])
-    _native.cpu_attention_forward(
-        shape,
-        (*limits, lengths),
-        scale,
-        *addresses,
-        0,
-        0,
-        kernels.address(output, "output", tuple(output.shape)),
-        kernels.address(log_sum_exp, "log_sum_exp", tuple(log_sum_exp.shape)),
+    call = _Call.of((query, key, value), key_lengths, scale, limits)
+    output = query.new_empty((*call.rows, call.tensors[2].shape[3]))
+    log_sum_exp = query.new_empty(call.rows, dtype=torch.float32)
+    results = (output.data_ptr(), log_sum_exp.data_ptr())
+    if call.on_cpu:
+        _functions.cpu_attention_forward(*call.arguments, 0, 0, *results)
+        return output, log_sum_exp
+    splits: int = _functions.cuda_attention_splits(call.arguments[0], call.kernels.device.index)
+    size = splits * log_sum_exp.numel() * (output.shape[3] + 1) if splits > 1 else 0
+    parts = log_sum_exp.new_empty(size)
+    _functions.cuda_attention_forward(
+        *call.arguments, *results, parts.data_ptr(), splits, *call.where()
     )
-    return output, log_sum_exp
+    return output[..., : call.widths[1]].contiguous(), log_sum_exp
 
 
 def _attention_backward(
@@ -133,39 +177,46 @@ def _attention_backward(
     scale: float,
     *limits: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-    kernels, shape, addresses, lengths = _inputs(query, key, value, key_lengths)
-    grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
-    rows, values = tuple(query.shape[:3]), (*query.shape[:3], value.shape[3])
+    call = _Call.of((query, key, value), key_lengths, scale, limits)
+    grads = tuple(torch.empty_like(tensor) for tensor in call.tensors)
     delta = torch.empty_like(log_sum_exp)
-    # Held by names until the kernels are done with them.
-    grad_output, grad_log_sum_exp = grad_output.contiguous(), grad_log_sum_exp.contiguous()
-    _native.cpu_attention_backward(
-        shape,
-        (*limits, lengths),
-        scale,
-        *addresses,
-        kernels.address(output, "output", values),
-        kernels.address(log_sum_exp, "log_sum_exp", rows),
-        kernels.address(grad_output, "grad_output", values),
-        kernels.address(grad_log_sum_exp, "grad_log_sum_exp", rows),
+    output, grad_output = _padded(output, call.on_cpu), _padded(grad_output, call.on_cpu)
+    grad_log_sum_exp = grad_log_sum_exp.contiguous()
+    address, values = call.kernels.address, (*call.rows, call.tensors[2].shape[3])
+    arguments = (
+        *call.arguments,
+        address(output, "output", values, output.dtype),
+        address(log_sum_exp, "log_sum_exp", call.rows),
+        address(grad_output, "grad_output", values, output.dtype),
+        address(grad_log_sum_exp, "grad_log_sum_exp", call.rows),
         delta.data_ptr(),
-        grads[0].data_ptr(),
-        grads[1].data_ptr(),
-        grads[2].data_ptr(),
+        *(grad.data_ptr() for grad in grads),
     )
-    return grads
+    if call.on_cpu:
+        _functions.cpu_attention_backward(*arguments)
+    else:
+        _functions.cuda_attention_backward(*arguments, *call.where())
+    dim, value_dim = call.widths
+    grad_query, grad_key, grad_value = grads
+    return (
+        grad_query[..., :dim].contiguous(),
+        grad_key[..., :dim].contiguous(),
+        grad_value[..., :value_dim].contiguous(),
+    )
 
 
-_LIBRARY.impl("attention", _attention, "CPU")  # type: ignore[no-untyped-call]
-_LIBRARY.impl("attention_backward", _attention_backward, "CPU")  # type: ignore[no-untyped-call]
+for _device in ("CPU", "CUDA"):
+    _LIBRARY.impl("attention", _attention, _device)  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(  # type: ignore[no-untyped-call]
+        "attention_backward", _attention_backward, _device
+    )
 
 
 def _fake_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     output = query.new_empty((*query.shape[:3], value.shape[3]))
-    return output, query.new_empty(query.shape[:3])
+    return output, query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
 def _fake_attention_backward(
