@@ -4,7 +4,7 @@
 set -eu
 BUILD=${BUILD:-build/gpu}
 PYTHON=${PYTHON:-python3}
-TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations_cuda.py tests/test_fused.py"
+TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations_cuda.py tests/test_fused.py tests/attention/test_cuda.py"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 build() {
@@ -29,6 +29,7 @@ sanitize() {
 }
 
 bench() {
+    "$PYTHON" -m scripts.bench_attention --device cuda
     "$PYTHON" scripts/bench_cuda.py --sequence "${SEQUENCE:?set SEQUENCE to a folder of tum/fr1_xyz}"
 }
 

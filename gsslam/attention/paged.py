@@ -102,9 +102,15 @@ class PagedTokens:
     def attention(
         self, query: torch.Tensor, names: Sequence[Hashable], scale: float | None = None
     ) -> torch.Tensor:
-        """Let queries (B, H, L, D) attend to B sequences where they lie; returns (B, H, L, E).
+        """Let queries (B, H, L, D) attend to B sequences where they lie; returns (B, H, L, E)."""
+        return self.attention_with_lse(query, names, scale)[0]
 
-        A sequence without tokens gives zeros. Not differentiable.
+    def attention_with_lse(
+        self, query: torch.Tensor, names: Sequence[Hashable], scale: float | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the same and the log of the softmax's denominators (B, H, L).
+
+        A sequence without tokens gives zeros, and -inf. Not differentiable.
         """
         batch, heads, queries, dim = query.shape
         kv_heads = self.key.shape[1]
@@ -130,7 +136,7 @@ class PagedTokens:
             output.data_ptr(),
             log_sum_exp.data_ptr(),
         )
-        return output
+        return output, log_sum_exp
 
     def _block_table(self, names: Sequence[Hashable]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return page numbers (B, most pages) and lengths (B), int32."""

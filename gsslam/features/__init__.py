@@ -1,0 +1,20 @@
+"""Learned features: image encoders, the dictionary that decodes queries, recognising places."""
+
+from gsslam.features.head import FeatureHead, distillation_loss
+from gsslam.features.kmeans import StreamingKMeans
+from gsslam.features.places import KeyframeIndex, RankedKeyframe
+from gsslam.features.recognize import recognize
+from gsslam.features.teacher import Teacher, open_teacher
+from gsslam.features.vit import VisionTransformer
+
+__all__ = [
+    "FeatureHead",
+    "KeyframeIndex",
+    "RankedKeyframe",
+    "StreamingKMeans",
+    "Teacher",
+    "VisionTransformer",
+    "distillation_loss",
+    "open_teacher",
+    "recognize",
+]
