@@ -167,7 +167,7 @@ def add_rows(table: Table, case: Case, options: Options) -> None:
             continue
         rate = case.gflop / forward
         share = f"{rate / PEAK_TFLOPS:.0%}" if options.device != "cpu" else ""
-        table.add_row(case.name, name, f"{forward:.3f}", f"{rate:.2f}", share, f"{both:.3f}")
+        table.add_row(case.name, name, f"{forward:.3f}", f"{rate:.3f}", share, f"{both:.3f}")
 
 
 def main() -> None:
