@@ -16,20 +16,20 @@ struct CudaAttentionInput {
   const void *query, *key, *value;
 };
 
-// Parts that the keys are cut into, so that few queries still keep the whole GPU busy.
-int cuda_attention_splits(const AttentionShape& shape, int device);
+// Floats of memory for parts of sums, where one side has too few rows to keep the GPU busy.
+int64_t cuda_attention_forward_parts(const AttentionShape& shape, int device);
+int64_t cuda_attention_backward_parts(const AttentionShape& shape, int device);
 
-// Writes the output and the float32 log-sum-exp. `parts` holds, if there is more than one split,
-// float32 (splits, batch * heads * queries, value_dim + 1).
+// Writes the output and the float32 log-sum-exp.
 void cuda_attention_forward(const CudaAttentionInput& input, void* output, float* log_sum_exp,
-                            float* parts, int splits, int device, cudaStream_t stream);
+                            float* parts, int device, cudaStream_t stream);
 
 struct CudaAttentionGradients {
   const void* output;
   const float* log_sum_exp;
   const void* grad_output;
   const float* grad_log_sum_exp;  // may be null
-  float* delta;                   // (batch, heads, queries), for the pass's own use
+  float *delta, *parts;           // (batch, heads, queries), for the pass's own use; see above
   void *grad_query, *grad_key, *grad_value;
 };
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "attention/cuda_attention_launch.cuh"
 #include "common/cuda_memory.h"
 
@@ -19,6 +21,32 @@ __global__ void __launch_bounds__(256)
   if (lane == 0) delta[row] = total - (grad_lse ? grad_lse[row] : 0);
 }
 
+// Sums of parts (splits, count), in order, times a scale.
+template <typename T>
+__global__ void __launch_bounds__(256)
+    add_splits(const float* parts, int splits, int64_t count, float scale, T* result) {
+  const int64_t i = 2 * (blockIdx.x * 256ll + threadIdx.x);
+  if (i >= count) return;
+  float x = 0, y = 0;
+  for (int split = 0; split < splits; ++split) {
+    x += parts[split * count + i];
+    y += parts[split * count + i + 1];
+  }
+  store_pair(result + i, scale * x, scale * y);
+}
+
+template <Pass kPass, typename T>
+void gradient_pass(PassArguments<T> a, void* result, int device, cudaStream_t stream) {
+  a.result = static_cast<T*>(result);
+  a.splits = pass_splits<kPass>(a.shape, device);
+  launch_pass<kPass>(a, device, stream);
+  if (a.splits == 1) return;
+  const int64_t count = pass_part_size<kPass>(a.shape, device) / a.splits;
+  add_splits<<<blocks_for(count, 512), 256, 0, stream>>>(
+      a.parts, a.splits, count, has_second_product(kPass) ? a.scale : 1.0f, a.result);
+  GSSLAM_LAUNCHED(add_splits);
+}
+
 template <typename T>
 void backward(const CudaAttentionInput& input, const CudaAttentionGradients& g, int device,
               cudaStream_t stream) {
@@ -26,6 +54,7 @@ void backward(const CudaAttentionInput& input, const CudaAttentionGradients& g, 
   a.grad_output = static_cast<const T*>(g.grad_output);
   a.log_sum_exp = const_cast<float*>(g.log_sum_exp);
   a.delta = g.delta;
+  a.parts = g.parts;
   const AttentionShape& s = input.shape;
   const int64_t rows = s.batch * s.heads * s.queries;
   if (rows > 0) {
@@ -34,15 +63,18 @@ void backward(const CudaAttentionInput& input, const CudaAttentionGradients& g, 
         static_cast<int>(s.value_dim), g.delta);
     GSSLAM_LAUNCHED(attention_delta);
   }
-  a.result = static_cast<T*>(g.grad_query);
-  launch_pass<Pass::query>(a, device, stream);
-  a.result = static_cast<T*>(g.grad_key);
-  launch_pass<Pass::key>(a, device, stream);
-  a.result = static_cast<T*>(g.grad_value);
-  launch_pass<Pass::value>(a, device, stream);
+  gradient_pass<Pass::query>(a, g.grad_query, device, stream);
+  gradient_pass<Pass::key>(a, g.grad_key, device, stream);
+  gradient_pass<Pass::value>(a, g.grad_value, device, stream);
 }
 
 }  // namespace
+
+int64_t cuda_attention_backward_parts(const AttentionShape& shape, int device) {
+  return std::max({pass_part_size<Pass::query>(shape, device),
+                   pass_part_size<Pass::key>(shape, device),
+                   pass_part_size<Pass::value>(shape, device)});
+}
 
 void cuda_attention_backward(const CudaAttentionInput& input,
                              const CudaAttentionGradients& gradients, int device,

@@ -34,56 +34,34 @@ __global__ void __launch_bounds__(256) combine_splits(const float* parts, int sp
 
 template <typename T>
 void forward(const CudaAttentionInput& input, void* output, float* log_sum_exp, float* parts,
-             int splits, int device, cudaStream_t stream) {
+             int device, cudaStream_t stream) {
   PassArguments<T> a = pass_arguments<T>(input);
   a.log_sum_exp = log_sum_exp;
   a.result = static_cast<T*>(output);
   a.parts = parts;
-  a.splits = splits;
+  a.splits = pass_splits<Pass::output>(input.shape, device);
   launch_pass<Pass::output>(a, device, stream);
   const AttentionShape& s = input.shape;
   const int64_t rows = s.batch * s.heads * s.queries;
-  if (splits == 1 || rows == 0) return;
+  if (a.splits == 1 || rows == 0) return;
   combine_splits<<<blocks_for(rows, 8), 256, 0, stream>>>(
-      parts, splits, rows, static_cast<int>(s.value_dim), a.result, log_sum_exp);
+      parts, a.splits, rows, static_cast<int>(s.value_dim), a.result, log_sum_exp);
   GSSLAM_LAUNCHED(combine_splits);
 }
 
 }  // namespace
 
-int cuda_attention_splits(const AttentionShape& s, int device) {
-  const ChunkChoice choice = choose_chunk<Pass::output>(s, shared_limit(device));
-  const int64_t blocks = (s.queries + kRowTile - 1) / kRowTile * s.batch * s.heads * choice.chunks;
-  const int64_t tiles = (s.keys + 63) / 64;
-  if (blocks == 0 || choice.chunk == 0) return 1;
-  // Narrow sums leave room for two blocks on a multiprocessor.
-  const int64_t places =
-      device_attribute(cudaDevAttrMultiProcessorCount, device) * (choice.chunk <= 128 ? 2 : 1);
-  // Tiles that the busiest place goes through, and what writing and adding the parts costs.
-  constexpr double kTilesPerPart = 1.5;
-  constexpr int64_t kMostSplits = 8;
-  int best = 1;
-  double least = 0;
-  for (int64_t splits = 1; splits <= std::min(kMostSplits, tiles); ++splits) {
-    const double waves = static_cast<double>((blocks * splits + places - 1) / places);
-    const double per_block = static_cast<double>((tiles + splits - 1) / splits);
-    const double parts = splits == 1 ? 0 : kTilesPerPart * splits;
-    const double cost = waves * per_block + parts;
-    if (splits == 1 || cost < 0.95 * least) {
-      best = static_cast<int>(splits);
-      least = cost;
-    }
-  }
-  return best;
+int64_t cuda_attention_forward_parts(const AttentionShape& shape, int device) {
+  return pass_part_size<Pass::output>(shape, device);
 }
 
 void cuda_attention_forward(const CudaAttentionInput& input, void* output, float* log_sum_exp,
-                            float* parts, int splits, int device, cudaStream_t stream) {
+                            float* parts, int device, cudaStream_t stream) {
   const DeviceGuard guard(device);
   if (input.bfloat16)
-    forward<__nv_bfloat16>(input, output, log_sum_exp, parts, splits, device, stream);
+    forward<__nv_bfloat16>(input, output, log_sum_exp, parts, device, stream);
   else
-    forward<__half>(input, output, log_sum_exp, parts, splits, device, stream);
+    forward<__half>(input, output, log_sum_exp, parts, device, stream);
 }
 
 }  // namespace gsslam

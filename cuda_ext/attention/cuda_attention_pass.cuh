@@ -1,4 +1,4 @@
-// The four passes of attention as one kernel. Each has 64 rows of one side, the queries or the
+// The four passes of attention as one kernel. A block has some rows of one side, the queries or the
 // keys, goes through the other side's rows by tiles, makes a matrix of weights W of them, and sums
 // W times a matrix X of the other side's rows in registers:
 //
@@ -19,7 +19,7 @@ namespace gsslam {
 
 enum class Pass { output, query, value, key };
 
-inline constexpr int kRowTile = 64, kWarps = 8, kAttentionThreads = 32 * kWarps;
+inline constexpr int kWarps = 8, kAttentionThreads = 32 * kWarps;
 inline constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
 
 template <typename T>
@@ -43,9 +43,16 @@ __host__ __device__ constexpr int round_up(int value, int step) {
 constexpr bool rows_are_queries(Pass pass) { return pass == Pass::output || pass == Pass::query; }
 constexpr bool has_second_product(Pass pass) { return pass == Pass::query || pass == Pass::key; }
 
+// Rows of a block. The output pass has twice as many where the registers hold its sums, as then
+// each tile of keys and values that comes from the second-level cache serves twice as many.
+template <Pass kPass, int kChunk>
+inline constexpr int kRowsFor =
+    kPass == Pass::output && (kChunk == 128 || kChunk == 256) ? 128 : 64;
+
 // Where things lie in shared memory, in elements of 16 bits; the same on host and device.
 template <Pass kPass, int kChunk, int kTile>
 struct PassLayout {
+  static constexpr int kRowTile = kRowsFor<kPass, kChunk>;
   int dim, value_dim;  // padded to whole steps of 16
   int first_width;     // of the other side's factor of the first product
   int row1, row2, other1, other2, x, weights, floats, bytes;
@@ -66,74 +73,90 @@ struct PassLayout {
   }
 };
 
-// Copies `rows` rows of `width` elements, of which `valid` rows and `columns` columns exist.
+// Copies `rows` rows of `width` elements, of which `valid` rows and `columns` columns exist; a warp
+// for a row, and a lane for eight elements.
 template <typename T>
 __device__ __forceinline__ void load_rows(T* to, int width, const T* from, int stride, int rows,
                                           int valid, int columns) {
-  const int pieces = width / 8, step_rows = kAttentionThreads / pieces;
-  const int step_pieces = kAttentionThreads % pieces;
-  int row = threadIdx.x / pieces, piece = threadIdx.x % pieces;
-  while (row < rows) {
-    const bool exists = row < valid && 8 * piece < columns;
-    copy_async(to + row * (width + kRowPad) + 8 * piece,
-               exists ? from + static_cast<int64_t>(row) * stride + 8 * piece : from, exists);
-    row += step_rows;
-    piece += step_pieces;
-    if (piece >= pieces) {
-      piece -= pieces;
-      ++row;
+  const int warp = threadIdx.x / 32, first = threadIdx.x % 32 * 8;
+  T* target = to + warp * (width + kRowPad);
+  const T* source = from + static_cast<int64_t>(warp) * stride;
+  for (int row = warp; row < rows; row += kWarps) {
+    for (int c = first; c < width; c += 256) {
+      const bool exists = row < valid && c < columns;
+      copy_async(target + c, exists ? source + c : from, exists);
     }
+    target += kWarps * (width + kRowPad);
+    source += kWarps * stride;
   }
 }
 
-// How the warps share the sums (64, kChunk): kRows by kColumns blocks.
-template <int kChunk>
+// How the warps share a matrix of scores: kRows by kColumns blocks of 32 rows.
+template <int kRowTile, int kTile>
+struct ScoreLayout {
+  static constexpr int kRows = kRowTile / 32, kColumns = kWarps / kRows;
+  static constexpr int kBlocks = kTile / kColumns / 8;  // of 8 columns
+  static __device__ int row() { return threadIdx.x / 32 / kColumns * 32 + threadIdx.x % 32 / 4; }
+  static __device__ int column() {
+    return threadIdx.x / 32 % kColumns * (kTile / kColumns) + threadIdx.x % 4 * 2;
+  }
+};
+
+// A warp's scores: of row() + 16 m + 8 h and column() + 8 n + i it holds [m][n][2 h + i].
+template <int kRowTile, int kTile>
+using Scores = float[2][ScoreLayout<kRowTile, kTile>::kBlocks][4];
+
+template <int kRowTile, int kTile, typename T>
+__device__ __forceinline__ void row_product(Scores<kRowTile, kTile>& s, const T* rows,
+                                            int row_stride, const T* others, int other_stride,
+                                            int steps) {
+  using Layout = ScoreLayout<kRowTile, kTile>;
+  constexpr int kLoads = (Layout::kBlocks + 1) / 2;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t a0 = shared_address(rows + warp / Layout::kColumns * 32 * row_stride) +
+                      first_factor_offset(lane, row_stride);
+  const uint32_t b0 =
+      shared_address(others + warp % Layout::kColumns * (kTile / Layout::kColumns) * other_stride) +
+      second_factor_offset(Layout::kBlocks > 1 ? lane : lane % 16, other_stride);
+#pragma unroll
+  for (int m = 0; m < 2; ++m)
+#pragma unroll
+    for (int n = 0; n < Layout::kBlocks; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[m][n][i] = 0;
+#pragma unroll 4
+  for (int k = 0; k < steps; ++k) {
+    uint32_t a[2][4], b[kLoads][4];
+#pragma unroll
+    for (int m = 0; m < 2; ++m) load_matrices(a[m], a0 + 2 * (m * 16 * row_stride + 16 * k));
+#pragma unroll
+    for (int n = 0; n < kLoads; ++n) load_matrices(b[n], b0 + 2 * (n * 16 * other_stride + 16 * k));
+#pragma unroll
+    for (int m = 0; m < 2; ++m)
+#pragma unroll
+      for (int n = 0; n < Layout::kBlocks; ++n)
+        multiply_add<T>(s[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+  }
+}
+
+// How the warps share the sums (kRowTile, kChunk): kRows by kColumns blocks.
+template <int kRowTile, int kChunk>
 struct SumLayout {
-  static constexpr int kColumns = kChunk <= 64 ? 2 : kChunk <= 256 ? 4 : 8;
+  static constexpr int kColumns = kRowTile == 128 || kChunk <= 64 ? 2 : kChunk <= 256 ? 4 : 8;
   static constexpr int kRows = kWarps / kColumns;
   static constexpr int kRowBlocks = kRowTile / kRows / 16;     // of 16
   static constexpr int kColumnBlocks = kChunk / kColumns / 8;  // of 8
 };
 
-// A product's block of 32 rows and a quarter of the columns for each warp.
-template <int kTile>
-using Scores = float[2][kTile / 32][4];
+template <int kRowTile, int kChunk>
+using Sums =
+    float[SumLayout<kRowTile, kChunk>::kRowBlocks][SumLayout<kRowTile, kChunk>::kColumnBlocks][4];
 
-template <int kTile, typename T>
-__device__ __forceinline__ void row_product(Scores<kTile>& s, const T* rows, int row_stride,
-                                            const T* others, int other_stride, int steps) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const uint32_t a0 =
-      shared_address(rows + warp / 4 * 32 * row_stride) + first_factor_offset(lane, row_stride);
-  const uint32_t b0 = shared_address(others + warp % 4 * (kTile / 4) * other_stride) +
-                      second_factor_offset(kTile == 64 ? lane : lane % 16, other_stride);
-#pragma unroll
-  for (int m = 0; m < 2; ++m)
-#pragma unroll
-    for (int n = 0; n < kTile / 32; ++n)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[m][n][i] = 0;
-#pragma unroll 4
-  for (int k = 0; k < steps; ++k) {
-    uint32_t a[2][4], b[4];
-#pragma unroll
-    for (int m = 0; m < 2; ++m) load_matrices(a[m], a0 + 2 * (m * 16 * row_stride + 16 * k));
-    load_matrices(b, b0 + 32 * k);
-#pragma unroll
-    for (int m = 0; m < 2; ++m)
-#pragma unroll
-      for (int n = 0; n < kTile / 32; ++n) multiply_add<T>(s[m][n], a[m], b[2 * n], b[2 * n + 1]);
-  }
-}
-
-template <int kChunk>
-using Sums = float[SumLayout<kChunk>::kRowBlocks][SumLayout<kChunk>::kColumnBlocks][4];
-
-// sums += weights (64, kTile) x (kTile, kChunk).
-template <int kChunk, int kTile, typename T>
-__device__ __forceinline__ void add_product(Sums<kChunk>& sums, const T* weights, const T* x,
-                                            int x_stride) {
-  using Layout = SumLayout<kChunk>;
+// sums += weights (kRowTile, kTile) x (kTile, kChunk).
+template <int kRowTile, int kChunk, int kTile, typename T>
+__device__ __forceinline__ void add_product(Sums<kRowTile, kChunk>& sums, const T* weights,
+                                            const T* x, int x_stride) {
+  using Layout = SumLayout<kRowTile, kChunk>;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int row = warp / Layout::kColumns * Layout::kRowBlocks * 16;
   const int column = warp % Layout::kColumns * Layout::kColumnBlocks * 8;
@@ -162,21 +185,21 @@ __device__ __forceinline__ void add_product(Sums<kChunk>& sums, const T* weights
 
 // The rows and the other side's tiles that a block has.
 struct PassWork {
-  int64_t item, head;       // of the rows
-  int64_t first;            // row
-  int64_t length;           // keys that count
-  int64_t rows;             // that the side has
-  int64_t begin, end;       // of the other side's rows
-  int64_t per_head;         // tiles
-  int64_t tile, last_tile;  // of all heads of a group, one after the other
+  int64_t item, head;        // of the rows
+  int64_t first;             // row
+  int64_t length;            // keys that count
+  int64_t rows;              // that the side has
+  int64_t begin, end;        // of the other side's rows
+  unsigned per_head;         // tiles
+  unsigned tile, last_tile;  // of all heads of a group, one after the other
   int chunk, split;
 };
 
-template <Pass kPass, int kTile, typename T>
+template <Pass kPass, int kRowTile, int kTile, typename T>
 __device__ __forceinline__ PassWork pass_work(const PassArguments<T>& a) {
   constexpr bool kQueries = rows_are_queries(kPass);
   const AttentionShape& s = a.shape;
-  const int64_t heads = kQueries ? s.heads : s.kv_heads;
+  const unsigned heads = static_cast<unsigned>(kQueries ? s.heads : s.kv_heads);
   PassWork w;
   w.item = blockIdx.y / heads;
   w.head = blockIdx.y % heads;
@@ -191,12 +214,14 @@ __device__ __forceinline__ PassWork pass_work(const PassArguments<T>& a) {
                      : seeing_queries(a.mask, s.queries, w.first, last);
   w.begin = range.begin;
   w.end = range.end;
-  w.per_head = range.end > range.begin ? (range.end - range.begin + kTile - 1) / kTile : 0;
+  w.per_head = range.end > range.begin
+                   ? static_cast<unsigned>((range.end - range.begin + kTile - 1) / kTile)
+                   : 0;
   const int64_t tiles = w.per_head * (kQueries ? 1 : s.group());
   w.chunk = blockIdx.z / a.splits;
   w.split = blockIdx.z % a.splits;
-  w.tile = tiles * w.split / a.splits;
-  w.last_tile = tiles * (w.split + 1) / a.splits;
+  w.tile = static_cast<unsigned>(tiles * w.split / a.splits);
+  w.last_tile = static_cast<unsigned>(tiles * (w.split + 1) / a.splits);
   return w;
 }
 

@@ -65,30 +65,34 @@ CudaAttentionInput cuda_input(const std::array<int64_t, 7>& shape,
 
 void cuda_forward(const std::array<int64_t, 7>& shape, const std::array<int64_t, 4>& mask,
                   float scale, bool bfloat16, uintptr_t query, uintptr_t key, uintptr_t value,
-                  uintptr_t output, uintptr_t log_sum_exp, uintptr_t parts, int splits, int device,
+                  uintptr_t output, uintptr_t log_sum_exp, uintptr_t parts, int device,
                   uintptr_t stream) {
   cuda_attention_forward(cuda_input(shape, mask, scale, bfloat16, query, key, value),
                          pointer<void>(output), pointer<float>(log_sum_exp), pointer<float>(parts),
-                         splits, device, reinterpret_cast<cudaStream_t>(stream));
+                         device, reinterpret_cast<cudaStream_t>(stream));
 }
 
 void cuda_backward(const std::array<int64_t, 7>& shape, const std::array<int64_t, 4>& mask,
                    float scale, bool bfloat16, uintptr_t query, uintptr_t key, uintptr_t value,
                    uintptr_t output, uintptr_t log_sum_exp, uintptr_t grad_output,
                    uintptr_t grad_log_sum_exp, uintptr_t delta, uintptr_t grad_query,
-                   uintptr_t grad_key, uintptr_t grad_value, int device, uintptr_t stream) {
+                   uintptr_t grad_key, uintptr_t grad_value, uintptr_t parts, int device,
+                   uintptr_t stream) {
   cuda_attention_backward(cuda_input(shape, mask, scale, bfloat16, query, key, value),
                           {pointer<const void>(output), pointer<const float>(log_sum_exp),
                            pointer<const void>(grad_output), pointer<const float>(grad_log_sum_exp),
-                           pointer<float>(delta), pointer<void>(grad_query),
+                           pointer<float>(delta), pointer<float>(parts), pointer<void>(grad_query),
                            pointer<void>(grad_key), pointer<void>(grad_value)},
                           device, reinterpret_cast<cudaStream_t>(stream));
 }
 
 void bind_cuda_attention(nb::module_& m) {
   const auto no_gil = nb::call_guard<nb::gil_scoped_release>();
-  m.def("cuda_attention_splits", [](const std::array<int64_t, 7>& shape, int device) {
-    return cuda_attention_splits(shape_of(shape), device);
+  m.def("cuda_attention_forward_parts", [](const std::array<int64_t, 7>& shape, int device) {
+    return cuda_attention_forward_parts(shape_of(shape), device);
+  });
+  m.def("cuda_attention_backward_parts", [](const std::array<int64_t, 7>& shape, int device) {
+    return cuda_attention_backward_parts(shape_of(shape), device);
   });
   m.def("cuda_attention_forward", &cuda_forward, no_gil);
   m.def("cuda_attention_backward", &cuda_backward, no_gil);

@@ -156,12 +156,9 @@ def _attention(
     if call.on_cpu:
         _functions.cpu_attention_forward(*call.arguments, 0, 0, *results)
         return output, log_sum_exp
-    splits: int = _functions.cuda_attention_splits(call.arguments[0], call.kernels.device.index)
-    size = splits * log_sum_exp.numel() * (output.shape[3] + 1) if splits > 1 else 0
+    size = _functions.cuda_attention_forward_parts(call.arguments[0], call.kernels.device.index)
     parts = log_sum_exp.new_empty(size)
-    _functions.cuda_attention_forward(
-        *call.arguments, *results, parts.data_ptr(), splits, *call.where()
-    )
+    _functions.cuda_attention_forward(*call.arguments, *results, parts.data_ptr(), *call.where())
     return output[..., : call.widths[1]].contiguous(), log_sum_exp
 
 
@@ -195,7 +192,11 @@ def _attention_backward(
     if call.on_cpu:
         _functions.cpu_attention_backward(*arguments)
     else:
-        _functions.cuda_attention_backward(*arguments, *call.where())
+        size = _functions.cuda_attention_backward_parts(
+            call.arguments[0], call.kernels.device.index
+        )
+        parts = delta.new_empty(size)
+        _functions.cuda_attention_backward(*arguments, parts.data_ptr(), *call.where())
     dim, value_dim = call.widths
     grad_query, grad_key, grad_value = grads
     return (

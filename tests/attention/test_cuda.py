@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gpu
 TOLERANCES = {torch.float16: (6e-4, 1.5e-3), torch.bfloat16: (5e-3, 1.2e-2)}
 DTYPES = [pytest.param(dtype, id=str(dtype)[6:]) for dtype in TOLERANCES]
 SIZES = {
-    **CASES,
+    **{name: case for name, case in CASES.items() if name != "wide"},  # too wide for the backward
     "one head of 384": Case(1, 1, 1, 300, 333, 384, 384),
     "one head of 512": Case(1, 1, 1, 100, 130, 512, 512),
     "heads of 256": Case(1, 2, 1, 100, 130, 256, 256),
@@ -24,6 +24,7 @@ SIZES = {
     "heads of 64": Case(1, 6, 6, 150, 150, 64, 64),
     "dictionary of 512": Case(1, 1, 1, 1000, 2048, 32, 512),
     "few queries, many keys": Case(1, 1, 1, 3, 5000, 32, 64),
+    "few keys, many queries": Case(1, 2, 1, 5000, 70, 32, 256),
     "narrow keys, wide values": Case(1, 1, 1, 70, 90, 32, 768),
 }
 
@@ -83,7 +84,9 @@ def test_agrees_with_the_twin(name: str, dtype: torch.dtype) -> None:
     check(SIZES[name], dtype)
 
 
-@pytest.mark.parametrize("name", ["grouped", "causal window", "padding", "dictionary", "wide"])
+@pytest.mark.parametrize(
+    "name", ["grouped", "causal window", "padding", "dictionary", "heads of 128"]
+)
 def test_sanitize(name: str) -> None:
     """Reaches every pass; small enough for the sanitizers."""
     check(SIZES[name], torch.float16)
