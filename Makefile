@@ -33,6 +33,8 @@ format: .venv/ready ## rewrite the sources in the project's style
 bench: native ## time the native kernels
 	$(BIN)/python -m scripts.bench_rasterizer
 	$(BIN)/python -m scripts.bench_losses
+	$(BIN)/python -m scripts.bench_attention
+	$(BIN)/python -m scripts.bench_linear
 
 wheel: .venv/ready ## dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build "-Ccmake.define.GSSLAM_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)"

@@ -97,6 +97,13 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """Several of them, passed as one list."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Given:
     """A size that the caller passes and that the tensors behind it must have."""
 

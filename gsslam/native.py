@@ -12,7 +12,8 @@ import torch
 from gsslam import _native
 from gsslam.arguments import native_name
 from gsslam.errors import NativeError
-from gsslam.operations import PLANS, STRUCTURES, Operation
+from gsslam.operation import Operation
+from gsslam.operations import PLANS, STRUCTURES
 from gsslam.recorder import recorder
 from gsslam.scope import Scope, described_all
 

@@ -7,11 +7,6 @@ of an operation, and the device's index that of ``make``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
-
 import torch
 
 from gsslam.arguments import (
@@ -26,55 +21,9 @@ from gsslam.arguments import (
     Size,
     Whole,
 )
-from gsslam.errors import NativeError
+from gsslam.feature_operations import ATTENTION, LINEAR_W4A8
+from gsslam.operation import CPU, CUDA, Operation, PlanTable
 from gsslam.raster import constants as c
-from gsslam.scope import Scope
-
-BOTH, CPU, CUDA = ("cpu", "cuda"), ("cpu",), ("cuda",)
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One method of a native class."""
-
-    name: str
-    arguments: tuple[Argument | Size, ...]
-    devices: tuple[str, ...] = BOTH
-
-    @cached_property
-    def _passed(self) -> list[tuple[int, Argument]]:
-        arguments = enumerate(self.arguments)
-        return [(i, argument) for i, argument in arguments if not isinstance(argument, Size)]
-
-    @cached_property
-    def _sizes(self) -> list[tuple[int, str]]:
-        return [(i, size.name) for i, size in enumerate(self.arguments) if isinstance(size, Size)]
-
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(argument.name for _, argument in self._passed)
-
-    def check(self, values: Mapping[str, Any], scope: Scope) -> list[Any]:
-        """Return the native arguments for ``values`` by name; raises NativeError."""
-        if not values.keys() <= self._names:
-            unknown = ", ".join(sorted(values.keys() - self._names))
-            raise NativeError(f"{scope.title} has no argument {unknown}")
-        native: list[Any] = [None] * len(self.arguments)
-        for place, argument in self._passed:
-            native[place] = argument.check(values.get(argument.name), scope)
-        for place, name in self._sizes:
-            native[place] = scope.sizes[name]
-        return native
-
-
-@dataclass(frozen=True)
-class PlanTable:
-    """A native class with buffers of its own: how it is made, and its methods."""
-
-    make: tuple[Argument, ...]
-    operations: tuple[Operation, ...]
-    devices: tuple[str, ...] = BOTH
-
 
 _PARAMETERS = Array("parameters", ("rows", "capacity"))
 _COUNT = Whole("count", 0, "capacity")
@@ -268,7 +217,9 @@ _TRACKER = PlanTable(
 # Classes of the native module, without the device in front.
 PLANS: dict[str, PlanTable] = {
     "Adam": _ADAM,
+    "Attention": ATTENTION,
     "ImageLoss": _IMAGE_LOSS,
+    "LinearW4A8": LINEAR_W4A8,
     "Mapping": _MAPPING,
     "Rasterizer": _RASTERIZER,
     "Tracker": _TRACKER,

@@ -7,7 +7,7 @@ PYTHON=${PYTHON:-python3}
 BENCH_OPTIONS=${BENCH_OPTIONS:-}
 TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations.py tests/test_fused.py
     tests/test_operations.py tests/test_recorder.py tests/test_pyramid.py tests/test_pipeline.py
-    tests/test_checkpoint.py tests/diagnosis"
+    tests/test_checkpoint.py tests/diagnosis tests/attention/test_cuda.py"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 build() {
@@ -32,6 +32,7 @@ sanitize() {
 }
 
 bench() {
+    "$PYTHON" -m scripts.bench_attention --device cuda
     "$PYTHON" -m scripts.bench_rasterizer --json "$BUILD/bench.json" $BENCH_OPTIONS \
         --sequence "${SEQUENCE:?set SEQUENCE to a folder of tum/fr1_xyz}"
 }

@@ -15,7 +15,8 @@ from gsslam.errors import NativeError
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
 from gsslam.normal_equations import ResidualWeights
-from gsslam.operations import PLANS, Operation
+from gsslam.operation import Operation
+from gsslam.operations import PLANS
 from gsslam.pyramid import ImageLevel
 from gsslam.scope import Scope
 

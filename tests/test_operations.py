@@ -11,7 +11,17 @@ import torch
 
 import gsslam.native
 from gsslam import _native
-from gsslam.arguments import Array, Flag, Native, Number, Numbers, Records, Size, native_name
+from gsslam.arguments import (
+    Array,
+    Flag,
+    Native,
+    Number,
+    Numbers,
+    Records,
+    Size,
+    Sizes,
+    native_name,
+)
 from gsslam.errors import NativeError
 from gsslam.native import Plan, native_structure
 from gsslam.operations import PLANS, STRUCTURES
@@ -35,6 +45,8 @@ def native_type(argument: Any, device: torch.device) -> str:
         fields = [native_type(field, device) for field in argument.fields]
         item = f"tuple[{', '.join(fields)}]" if len(fields) > 1 else fields[0]
         return f"Sequence[{item}]"
+    if isinstance(argument, Sizes):
+        return "Sequence[int]"
     return {Number: "float", Flag: "bool", Numbers: "Sequence[float]"}.get(type(argument), "int")
 
 
@@ -97,6 +109,9 @@ def good_values(plan: dict[str, Plan], name: str, device: str) -> dict[str, Any]
     """Return arguments that every operation takes, from the table."""
     kind, operation_name = name.split(".")
     sizes = {"rows": 8, "capacity": CAPACITY, "planes": 5, "height": HEIGHT, "width": WIDTH}
+    sizes |= {"batch": 2, "heads": 4, "kv_heads": 2, "queries": 3, "keys": 5}
+    sizes |= {"dim": 8, "value_dim": 16, "parts": 0}
+    sizes |= {"pages": 2, "page_tokens": _native.PAGE_TOKENS, "table_pages": 2}
     (operation,) = (
         o for o in PLANS[kind].operations if o.name == operation_name and device in o.devices
     )
@@ -122,7 +137,7 @@ def good_values(plan: dict[str, Plan], name: str, device: str) -> dict[str, Any]
             values[argument.name] = torch.zeros(shape, dtype=argument.dtype, device=device)
         elif isinstance(argument, Native):
             values[argument.name] = natives[argument.kind]
-        elif not isinstance(argument, Size):
+        elif not isinstance(argument, (Size, Sizes)):
             values[argument.name] = 1
     return values
 
@@ -183,7 +198,7 @@ def test_every_tensor_is_checked(name: str, device: str) -> None:
                 assert value.dtype == tensor.dtype and value.shape != tensor.shape
     with pytest.raises(NativeError, match="has no argument colours"):
         call(plan, name, {**good, "colours": 1})
-    for key in good.keys() - {"error", "statistics"}:
+    for key in good.keys() - {"error", "statistics", "key_lengths"}:
         missing = {k: v for k, v in good.items() if k != key}
         with pytest.raises(NativeError, match=f"{key} must be .*None"):
             call(plan, name, missing)

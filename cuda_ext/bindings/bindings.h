@@ -20,8 +20,10 @@ inline SphereMatrix sphere_matrix(uintptr_t parameters, int64_t capacity, int64_
   return {pointer<const float>(parameters), capacity, count};
 }
 
+void bind_attention(nanobind::module_& m);
 void bind_losses(nanobind::module_& m);
 void bind_optimizer(nanobind::module_& m);
+void bind_quant(nanobind::module_& m);
 void bind_rasterize(nanobind::module_& m);
 void bind_tracking(nanobind::module_& m);
 void bind_cuda(nanobind::module_& m);        // also in builds without CUDA, where it only says so

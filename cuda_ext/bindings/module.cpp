@@ -17,8 +17,10 @@ NB_MODULE(_native, m) {
         nb::call_guard<nb::gil_scoped_release>());
   m.def("isa", [] { return std::string(gsslam::isa_name()); });
   m.def("set_isa", [](const std::string& name) { return gsslam::set_isa(name.c_str()); });
+  gsslam::bind_attention(m);
   gsslam::bind_losses(m);
   gsslam::bind_optimizer(m);
+  gsslam::bind_quant(m);
   gsslam::bind_rasterize(m);
   gsslam::bind_tracking(m);
   gsslam::bind_cuda(m);

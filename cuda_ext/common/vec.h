@@ -21,7 +21,8 @@ inline constexpr int kLanes = 4;
 typedef float vfloat __attribute__((vector_size(4 * kLanes)));
 typedef int32_t vint __attribute__((vector_size(4 * kLanes)));
 
-static inline vfloat splat(float x) { return vfloat{} + x; }
+// Subtracting zero leaves every float as it is, so that only the broadcast remains.
+static inline vfloat splat(float x) { return x - vfloat{}; }
 static inline vint splat(int32_t x) { return vint{} + x; }
 
 static inline vfloat load(const float* p) {

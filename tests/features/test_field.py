@@ -1,0 +1,90 @@
+"""Queries of spheres learned through the rasteriser: on a wall of two materials, seen by itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity, normalize
+
+from gsslam.camera import Camera
+from gsslam.errors import NativeError
+from gsslam.features import FeatureField, FeatureHead, heat_map
+
+CAMERA = Camera(64, 48, 60.0, 60.0, 32.0, 24.0)
+
+
+def wall() -> torch.Tensor:
+    """Opaque spheres (8, N) on the plane z = 2."""
+    y, x = torch.meshgrid(
+        torch.linspace(-0.9, 0.9, 28), torch.linspace(-1.2, 1.2, 36), indexing="ij"
+    )
+    rows = [x.flatten(), y.flatten(), torch.full((x.numel(),), 2.0)]
+    rows += [torch.full((x.numel(),), value) for value in (-3.2, 3.0, 0.5, 0.5, 0.5)]
+    return torch.stack(rows)
+
+
+def two_materials(channels: int = 24) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Features (C, 6, 8) of the wall, of its left half and of its right half."""
+    generator = torch.Generator().manual_seed(0)
+    left, right = normalize(torch.randn(2, channels, generator=generator), dim=1)
+    image = torch.cat(
+        [left[:, None, None].expand(-1, 6, 4), right[:, None, None].expand(-1, 6, 4)], 2
+    )
+    return image.contiguous(), left, right
+
+
+def make_field() -> FeatureField:
+    image, *_ = two_materials()
+    generator = torch.Generator().manual_seed(1)
+    atoms = image.flatten(1).mT.repeat(2, 1)
+    atoms = atoms + 0.1 * torch.randn(atoms.shape, generator=generator)
+    return FeatureField(wall(), CAMERA, FeatureHead(atoms, dim=8), step=2)
+
+
+def learned() -> tuple[FeatureField, list[float]]:
+    field, (image, *_) = make_field(), two_materials()
+    pose = torch.eye(4, dtype=torch.float64)
+    field.begin(pose, image)
+    return field, [field.learn(pose, image) for _ in range(25)]
+
+
+def test_learns_what_it_is_shown_and_decodes_it_from_elsewhere() -> None:
+    field, losses = learned()
+    image, left, right = two_materials()
+    assert losses[-1] < 0.7 * losses[0]
+    decoded, silhouette = field.decode(torch.eye(4, dtype=torch.float64))
+    assert silhouette.mean() > 0.9
+    assert cosine_similarity(decoded, field.target(image), dim=0).mean() > 0.95
+    moved = torch.eye(4, dtype=torch.float64)
+    moved[0, 3] = 0.4  # the camera moves left: what was in the middle is right of it
+    heat = heat_map(field.decode(moved)[0], left, (left + right) / 2)
+    assert heat[4:-4, 6:18].mean() > 0.8
+    assert heat[4:-4, 24:30].mean() < -0.5
+
+
+def test_the_same_views_give_the_same_bytes() -> None:
+    fields = [learned()[0] for _ in range(2)]
+    assert torch.equal(fields[0].queries, fields[1].queries)
+
+
+def test_spheres_out_of_view_keep_no_query() -> None:
+    field, (image, *_) = make_field(), two_materials()
+    behind = torch.eye(4, dtype=torch.float64)
+    behind[2, 3] = -5
+    field.begin(behind, image)
+    assert not field.queries.any()
+
+
+def test_begins_only_what_has_no_query_yet() -> None:
+    field, (image, *_) = make_field(), two_materials()
+    pose = torch.eye(4, dtype=torch.float64)
+    field.begin(pose, image)
+    before = field.queries.detach().clone()
+    field.begin(pose, -image)
+    assert before.any()
+    assert torch.equal(field.queries, before)
+
+
+def test_refuses_features_of_another_encoder() -> None:
+    with pytest.raises(NativeError, match="features must be"):
+        make_field().learn(torch.eye(4, dtype=torch.float64), torch.zeros(5, 6, 8))
