@@ -88,7 +88,7 @@ uint64_t map(const Scene& scene) {
                       0.0, {0.2, 0.1, 0.01, 0.5f}, {grad_image.data(), error.data()});
     double grad_pose[12];
     plan.backward(spheres, {image.data(), grad_image.data(), error.data(), gradient.data(),
-                            statistics.data(), grad_pose});
+                            statistics.data(), 0.9f, grad_pose});
     adam.step({parameters.data(), gradient.data(), first.data(), second.data(), steps.data(),
                rates.data(), kRows, kSpheres, kSpheres});
     digest.add(&value.total, 1);
