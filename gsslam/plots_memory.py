@@ -35,7 +35,7 @@ def plot_memory(path: Path, records: Sequence[FrameRecord], budget_mb: float) ->
     spheres.set(ylabel="spheres", ylim=(0, None))
     handles = [*memory.get_lines(), *spheres.get_lines()]
     memory.legend(handles=handles, loc="lower right", fontsize=8)
-    milliseconds = np.array([r.reading_ms + r.tracking_ms + r.mapping_ms for r in seen])
+    milliseconds = np.array([r.loop_ms for r in seen])
     speed.plot(frames, 1000 / np.maximum(_moving_mean(milliseconds), 1e-3), color=OURS)
     speed.set(xlabel="frame", ylabel="frames/s", ylim=(0, None))
     for axes in (memory, speed):

@@ -7,7 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gsslam.checkpoint import Checkpoint
@@ -117,7 +117,10 @@ class TrackingLoop:
             while len(self._records) < total:
                 if clock is not None:
                     self._drop(reader, clock.newest(len(self._records)))
+                began = time.perf_counter()
                 self._process(reader)
+                loop_ms = 1000 * (time.perf_counter() - began)
+                self._records[-1] = replace(self._records[-1], loop_ms=loop_ms)
                 self._refuse_unusable(total)
                 done = len(self._records)
                 if clock is None and self._options.realtime:

@@ -46,6 +46,8 @@ class FrameRecord:
     mapping_ms: float = 0.0
     # How long tracking waited for that.
     waiting_ms: float = 0.0
+    # Wall time of the frame, reading and waiting included: the parts above overlap.
+    loop_ms: float = 0.0
     # What the memory budget counts, after the frame.
     memory_mb: float | None = None
     # Distance from the true position after the whole trajectory was aligned.
