@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from gsslam import geometry
 from gsslam.config import KeyframeConfig
-from gsslam.frame import Frame
-from gsslam.pyramid import measured_depth
 from gsslam.slam_state import Arrays
 
 
@@ -93,12 +91,6 @@ def no_images(device: torch.device | str) -> Images:
     return torch.empty(0, dtype=torch.uint8, device=device), torch.empty(0, device=device)
 
 
-def keyframe_images(frame: Frame, device: torch.device | str) -> Images:
-    """Return colour and depth of ``frame`` as a keyframe holds them."""
-    rgb = torch.from_numpy(frame.rgb).to(device).permute(2, 0, 1).contiguous()
-    return rgb, measured_depth(frame, device)
-
-
 def keyframe_arrays(keyframes: list[Keyframe]) -> Arrays:
     """Return what is kept of K keyframes beside their images, as arrays (K, ...)."""
     return {
@@ -108,14 +100,17 @@ def keyframe_arrays(keyframes: list[Keyframe]) -> Arrays:
 
 
 def keyframes_from_arrays(
-    arrays: Arrays, read_frame: Callable[[int], Frame], device: torch.device | str
+    arrays: Arrays, read_images: Callable[[int], Images], device: torch.device | str
 ) -> list[Keyframe]:
-    """Return the keyframes of ``keyframe_arrays``; images that were not dropped are read again."""
+    """Return the keyframes of ``keyframe_arrays``; ``read_images`` reads what was not dropped.
+
+    It is given the frame's index.
+    """
     keyframes = []
     for k in range(len(arrays["index"])):
         index = int(arrays["index"][k])
         kept = bool(arrays["has_images"][k])
-        images = keyframe_images(read_frame(index), device) if kept else no_images(device)
+        images = read_images(index) if kept else no_images(device)
         keyframes.append(
             Keyframe(
                 index,

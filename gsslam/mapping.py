@@ -31,6 +31,7 @@ from gsslam.memory import (
 )
 from gsslam.optimize import MapOptimizer
 from gsslam.pruning import decay_of_window, make_room, prune
+from gsslam.pyramid import FrameBuffers
 from gsslam.raster.constants import ROW_RGB
 from gsslam.slam_state import Arrays, of_prefix, with_prefix
 
@@ -125,9 +126,14 @@ class Mapper:
         Raises CheckpointError where those are not the images of before.
         """
         self.map.restore(of_prefix("spheres", arrays))
-        self.keyframes = keyframes_from_arrays(
-            of_prefix("keyframes", arrays), read_frame, self.map.parameters.device
-        )
+        device = self.map.parameters.device
+        buffers = FrameBuffers(self._camera, 1, device)
+
+        def read_images(index: int) -> Images:
+            buffers.load(read_frame(index))
+            return buffers.copy_images()
+
+        self.keyframes = keyframes_from_arrays(of_prefix("keyframes", arrays), read_images, device)
         for keyframe, digest in zip(self.keyframes, values["images"], strict=True):
             if keyframe.has_images and keyframe.digest != digest:
                 raise CheckpointError(

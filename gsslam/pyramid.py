@@ -61,18 +61,20 @@ class FrameBuffers:
             coarse.depth.copy_(_halved_depth(fine.depth))
         return self._levels
 
+    def copy_images(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return copies of the loaded frame's colours (3, H, W) uint8 and depth (H, W) in metres.
+
+        Depth is 0 where it is not finite.
+        """
+        rgb = self._rgb.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
+        return rgb, self._levels[0].depth.clone()
+
 
 def build_pyramid(
     frame: Frame, levels: int, device: torch.device | str = "cpu"
 ) -> list[ImageLevel]:
     """Return the frame at full, half, quarter ... resolution, in buffers of its own."""
     return FrameBuffers(frame.camera, levels, device).load(frame)
-
-
-def measured_depth(frame: Frame, device: torch.device | str = "cpu") -> torch.Tensor:
-    """Return the frame's depth (H, W) in metres, 0 where it is not finite."""
-    depth = torch.from_numpy(frame.depth).to(device)
-    return torch.nan_to_num(depth, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _halved(planes: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from gsslam.device import resolve_device
 from gsslam.errors import TrackingError
 from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
-from gsslam.keyframes import Keyframe, is_heldout, keyframe_images, keyframe_is_due
+from gsslam.keyframes import Keyframe, is_heldout, keyframe_is_due
 from gsslam.localization import Localizer
 from gsslam.mapping import Mapper
 from gsslam.mapping_thread import MappingThread
@@ -129,7 +129,7 @@ class Slam:
         tracking_ms = 1000 * (time.perf_counter() - start)
         is_keyframe = not reason and self._wants_keyframe(frame.index, pyramid[0], estimate)
         if is_keyframe:
-            T_camera_world = self._make_keyframe(frame, pyramid[0], T_camera_world)
+            T_camera_world = self._make_keyframe(frame.index, pyramid[0], T_camera_world)
         self._frames.add(frame.timestamp, T_camera_world)
         self._last_tracked = not reason
         if is_keyframe and self._config.mapping.publish_after == 0:
@@ -275,16 +275,16 @@ class Slam:
             config,
         )
 
-    def _make_keyframe(self, frame: Frame, level: ImageLevel, T_camera_world: Array) -> Array:
-        """Hand the frame to mapping; return its T_camera_world, moved along with the keyframes."""
+    def _make_keyframe(self, index: int, level: ImageLevel, T_camera_world: Array) -> Array:
+        """Hand the loaded frame to mapping; return its pose, moved along with the keyframes."""
         if self._mapping.busy:
             relative = T_camera_world @ geometry.inverse(self._frames.keyframe_poses[-1])
             self._take_mapping()
             T_camera_world = relative @ self._frames.keyframe_poses[-1]
         refined = self._config.mapping.exposure_rate > 0
         exposure = self._exposure if refined else (1.0, 0.0)
-        images = keyframe_images(frame, self._device)
-        keyframe = Keyframe(frame.index, T_camera_world, *exposure, *images)
+        images = self._buffers.copy_images()
+        keyframe = Keyframe(index, T_camera_world, *exposure, *images)
         self._mapping_memory += MemoryUse(keyframes=tensor_bytes(*images))
         self._mapping.submit(keyframe, map_version=self._snapshot.version + 1)
         self._keyframe_at = len(self._frames)

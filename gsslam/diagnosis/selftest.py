@@ -27,7 +27,7 @@ from gsslam.normal_equations import (
 )
 from gsslam.optimize import MapOptimizer
 from gsslam.optimizer import AdamState, SphereAdam, adam_reference
-from gsslam.pyramid import build_pyramid
+from gsslam.pyramid import FrameBuffers, build_pyramid
 from gsslam.raster.plan import RasterPlan
 from gsslam.raster.reference import rasterize_reference
 from gsslam.tracking import Tracker
@@ -170,9 +170,9 @@ def _time(scene: _Scene, device: str) -> Fact:
     count = scene.spheres.shape[1]
     gaussian_map = GaussianMap(count, device=device)
     gaussian_map.insert(scene.spheres.to(device))
-    rgb = torch.from_numpy(scene.frames[0].rgb).permute(2, 0, 1).contiguous().to(device)
-    depth = torch.from_numpy(scene.frames[0].depth).to(device)
-    keyframe = Keyframe(0, scene.pose(0), 1.0, 0.0, rgb, depth)
+    buffers = FrameBuffers(scene.camera, 1, device)
+    buffers.load(scene.frames[0])
+    keyframe = Keyframe(0, scene.pose(0), 1.0, 0.0, *buffers.copy_images())
     optimizer = MapOptimizer(config.mapping, scene.camera, _LOW_PASS, device)
     render = _milliseconds(lambda: optimizer.render(gaussian_map, scene.pose(0)), device)
     tasks = [(0, False)] * _STEPS
