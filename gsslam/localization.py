@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from gsslam.config import TrackingConfig
-from gsslam.memory import THUMBNAIL_PIXELS, MemoryUse
+from gsslam.memory import THUMBNAIL_BYTES, THUMBNAIL_PIXELS, MemoryUse
 from gsslam.pyramid import ImageLevel
 from gsslam.slam_state import Arrays
 from gsslam.snapshot import MapSnapshot
@@ -40,7 +40,7 @@ class Localizer:
 
     def memory(self) -> MemoryUse:
         """Return what the tracker and the small images take."""
-        thumbnails = sum(thumbnail.nbytes for thumbnail in self._thumbnails)
+        thumbnails = THUMBNAIL_BYTES * len(self._thumbnails)
         return self._tracker.memory() + MemoryUse(keyframes=thumbnails)
 
     def state(self) -> Arrays:

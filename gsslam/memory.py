@@ -16,10 +16,11 @@ from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.errors import ConfigError
 from gsslam.raster import constants as c
+from gsslam.reader import FRAMES_AHEAD
 
 MEGABYTE = 1_000_000
-# Frames that are decoded ahead of tracking, with the one that is tracked.
-FRAMES_HELD = 6
+# Frames decoded ahead of tracking, the one being decoded, and the one that is tracked.
+_FRAMES_HELD = FRAMES_AHEAD + 2
 # Colour bytes and depth of a pixel.
 _PIXEL_BYTES = 3 + 4
 # Planes of float32 that come and go with a frame: its pyramid, and what insertion computes.
@@ -36,7 +37,8 @@ _SNAPSHOT_BYTES = 4 * c.ROW_FEATURE
 RECORD_BYTES = 400
 # The same of a keyframe: pose, exposure, moments; and the small image by which it is found again.
 THUMBNAIL_PIXELS = 15, 20
-KEYFRAME_BYTES = RECORD_BYTES + 4 * THUMBNAIL_PIXELS[0] * THUMBNAIL_PIXELS[1]
+THUMBNAIL_BYTES = 4 * THUMBNAIL_PIXELS[0] * THUMBNAIL_PIXELS[1]
+KEYFRAME_BYTES = RECORD_BYTES + THUMBNAIL_BYTES
 # Keyframes whose images are held beside the kept ones: on the way to mapping, and to be used again.
 _PASSING_KEYFRAMES = 2
 # Share of the memory beyond the fixed one that spheres may take; the rest is the keyframes'.
@@ -92,7 +94,7 @@ def parse_megabytes(text: str) -> float:
 
 def working_bytes(pixels: int) -> int:
     """Return what frames of so many pixels take that are read ahead and worked on."""
-    return (FRAMES_HELD * _PIXEL_BYTES + 4 * _FRAME_PLANES) * pixels
+    return (_FRAMES_HELD * _PIXEL_BYTES + 4 * _FRAME_PLANES) * pixels
 
 
 @dataclass(frozen=True)

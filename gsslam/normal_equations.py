@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -71,6 +72,11 @@ class PatchSampling:
         """
         first = int(np.ceil(_GOLDEN_SHARE * self.stride))
         return next(skew for skew in itertools.count(first) if np.gcd(skew, self.stride) == 1)
+
+    @cache  # noqa: B019 - a few values for each size of image
+    def pixels(self, height: int, width: int) -> int:
+        """Return how many pixels take part."""
+        return int(self.mask(height, width).sum())
 
     def mask(self, height: int, width: int) -> torch.Tensor:
         """Return (H, W) bool: the pixels that take part."""

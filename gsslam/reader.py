@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Decoding keeps two threads busy at the rate of a fast GPU; more frames ahead only cost memory.
 _THREADS = 2
-_FRAMES_AHEAD = 4
+FRAMES_AHEAD = 4
 
 
 class FrameReader:
@@ -33,7 +33,7 @@ class FrameReader:
         self._frames_ahead = 0
         if own_threads:
             self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="gsslam-reader")
-            self._frames_ahead = _FRAMES_AHEAD
+            self._frames_ahead = FRAMES_AHEAD
         self._ahead: deque[Future[tuple[Frame, float]]] = deque()
         self._next = first
 

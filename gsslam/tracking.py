@@ -204,8 +204,7 @@ class Tracker:
         assert best_equations is not None
         # The last step is not evaluated; it is taken unless the one before it had failed.
         final = state if converged or best_equations is equations else best
-        taken = int(sampling.mask(*level.depth.shape).sum())
-        valid_share = best_equations.pixels / taken
+        valid_share = best_equations.pixels / sampling.pixels(*level.depth.shape)
         return PoseEstimate(*final, best_equations, valid_share, iteration, converged)
 
     def _step(
