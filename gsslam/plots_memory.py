@@ -19,7 +19,7 @@ _SPEED_WINDOW = 100
 def plot_memory(path: Path, records: Sequence[FrameRecord], budget_mb: float) -> None:
     """Draw budgeted memory and spheres, and frames per second, over the frames.
 
-    The speed is that of reading, tracking and mapping one after the other, a moving average.
+    The speed is a moving average over the wall time of frames.
     """
     seen = [record for record in records if record.memory_mb is not None]
     frames = np.array([record.index for record in seen])

@@ -152,13 +152,13 @@ def report(options: Options) -> str:
     resident = np.array(samples["resident_mb"])
     cpu_ms = 1000 * np.diff(samples["cpu_s"], prepend=0.0)
     memory = np.array([record["memory_mb"] for record in records])
-    busy = np.array([r["tracking_ms"] + r["mapping_ms"] for r in records])
+    wall = np.array([record["loop_ms"] for record in records])
     warm = options.warm_up
     first, last = slice(warm, warm + _COMPARED), slice(-_COMPARED, None)
-    speeds = [1000 / busy[part].mean() for part in (first, last)]
+    speeds = [1000 / wall[part].mean() for part in (first, last)]
     # On a machine that others use too, processor time tells more than the clock.
     costs = [cpu_ms[part].mean() for part in (first, last)]
-    plot(options, memory, resident, busy, np.array([record["spheres"] for record in records]))
+    plot(options, memory, resident, wall, np.array([record["spheres"] for record in records]))
     if memory.max() > options.memory_budget:
         raise DatasetError(f"{memory.max():.1f} MB pass the budget {options.memory_budget:g} MB")
     lost = sum(record["status"] == "lost" for record in records)
@@ -176,7 +176,7 @@ def plot(
     options: Options,
     memory: NDArray[np.float64],
     resident: NDArray[np.float64],
-    busy: NDArray[np.float64],
+    wall: NDArray[np.float64],
     spheres: NDArray[np.float64],
 ) -> None:
     """Draw memory, spheres and speed over the frames."""
@@ -189,8 +189,8 @@ def plot(
     top.legend(fontsize=8, loc="lower right")
     middle.plot(spheres, color="tab:green")
     middle.set(ylabel="spheres", ylim=(0, None))
-    window = np.ones(min(_COMPARED, len(busy))) / min(_COMPARED, len(busy))
-    mean = np.convolve(busy, window, mode="valid")
+    window = np.ones(min(_COMPARED, len(wall))) / min(_COMPARED, len(wall))
+    mean = np.convolve(wall, window, mode="valid")
     bottom.plot(np.arange(len(mean)) + len(window), 1000 / mean, color="tab:red")
     bottom.set(ylabel=f"frames/s, last {len(window)} frames", xlabel="frame", ylim=(0, None))
     for axes in (top, middle, bottom):
