@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gsslam.errors import ConfigError
 from gsslam.export.ply import HARMONIC_0
+from gsslam.extras import require
 from gsslam.files import atomic_path
 from gsslam.results import SphereState
 
@@ -17,10 +17,7 @@ def write_spz(state: SphereState, path: Path) -> None:
 
     SPZ keeps positions to a quarter of a millimetre.
     """
-    try:
-        import gsply
-    except ImportError as error:
-        raise ConfigError("SPZ files need the gsply package: pip install 'gsslam[spz]'") from error
+    gsply = require("gsply", "spz", "writing SPZ files")
     n = len(state)
     quaternions = np.zeros((n, 4), np.float32)
     quaternions[:, 0] = 1
