@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from gsslam import _native
 from gsslam.arguments import Argument, Array, Flag, Given, Number, Size, Sizes, Whole
 from gsslam.operation import CPU, CUDA, Operation, PlanTable
 
@@ -40,7 +41,7 @@ def _backward(dtype: torch.dtype) -> tuple[Argument | Sizes, ...]:
 
 
 _PARTS = Array("parts", ("parts",))
-_PAGES = ("pages", "kv_heads", "page_tokens")
+_PAGES = ("pages", "kv_heads", _native.PAGE_TOKENS)
 
 ATTENTION = PlanTable(
     make=(),

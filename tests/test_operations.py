@@ -111,7 +111,7 @@ def good_values(plan: dict[str, Plan], name: str, device: str) -> dict[str, Any]
     sizes = {"rows": 8, "capacity": CAPACITY, "planes": 5, "height": HEIGHT, "width": WIDTH}
     sizes |= {"batch": 2, "heads": 4, "kv_heads": 2, "queries": 3, "keys": 5}
     sizes |= {"dim": 8, "value_dim": 16, "parts": 0}
-    sizes |= {"pages": 2, "page_tokens": _native.PAGE_TOKENS, "table_pages": 2}
+    sizes |= {"pages": 2, "table_pages": 2}
     (operation,) = (
         o for o in PLANS[kind].operations if o.name == operation_name and device in o.devices
     )
