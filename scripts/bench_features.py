@@ -20,6 +20,7 @@ from rich.console import Console
 from torch.nn.functional import cosine_similarity
 
 from gsslam import Camera, Frame, Slam, SlamConfig, open_dataset
+from gsslam.datasets.base import Dataset
 from gsslam.features import (
     FeatureField,
     FeatureHead,
@@ -47,6 +48,17 @@ class Options:
 Views = list[tuple[torch.Tensor, torch.Tensor]]
 
 
+def open_frames(options: Options, resolution: tuple[int, int]) -> Dataset:
+    """Open every second frame of the sequence."""
+    return open_dataset(
+        options.dataset,
+        options.sequence,
+        resolution=resolution,
+        max_frames=options.frames,
+        stride=2,
+    )
+
+
 def image_of(frame: Frame) -> torch.Tensor:
     """Return a frame's colours (3, H, W), 0 to 1."""
     return torch.from_numpy(np.ascontiguousarray(frame.rgb)).permute(2, 0, 1) / 255
@@ -54,29 +66,17 @@ def image_of(frame: Frame) -> torch.Tensor:
 
 def run_slam(options: Options) -> tuple[torch.Tensor, Camera, list[NDArray[np.float64]]]:
     """Return the map's spheres (8, N), the camera at 160x120, T_camera_world of all frames."""
-    dataset = open_dataset(
-        options.dataset,
-        options.sequence,
-        resolution=(160, 120),
-        max_frames=options.frames,
-        stride=2,
-    )
-    slam = Slam(SlamConfig(), dataset.camera)
-    for i in range(len(dataset)):
-        slam.track(dataset[i])
-    poses = [np.linalg.inv(T) for T in slam.finish().T_world_camera]
-    return slam.map.parameters[:, : slam.map.count].clone(), dataset.camera, poses
+    dataset = open_frames(options, (160, 120))
+    with Slam(SlamConfig(), dataset.camera) as slam:
+        for i in range(len(dataset)):
+            slam.track(dataset[i])
+        poses = [np.linalg.inv(T) for T in slam.finish().T_world_camera]
+        return slam.map.live.clone(), dataset.camera, poses
 
 
 def views_of(options: Options, poses: list[NDArray[np.float64]], teacher: Teacher) -> Views:
     """Return poses and encoded images at 320x240."""
-    dataset = open_dataset(
-        options.dataset,
-        options.sequence,
-        resolution=(320, 240),
-        max_frames=options.frames,
-        stride=2,
-    )
+    dataset = open_frames(options, (320, 240))
     features = [teacher.encode(image_of(dataset[i])) for i in range(len(dataset))]
     return [(torch.from_numpy(T), f) for T, f in zip(poses, features, strict=True)]
 
@@ -93,13 +93,7 @@ def mean_cosine(field: FeatureField, views: Views) -> float:
 
 def draw(field: FeatureField, views: Views, options: Options, mean: torch.Tensor) -> None:
     """Write heat maps of four views beside their images."""
-    dataset = open_dataset(
-        options.dataset,
-        options.sequence,
-        resolution=(320, 240),
-        max_frames=options.frames,
-        stride=2,
-    )
+    dataset = open_frames(options, (320, 240))
     frames, rows = [dataset[i] for i in range(len(dataset))], []
     column, row = options.pixel
     decoded, _ = field.decode(views[0][0])

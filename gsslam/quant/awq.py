@@ -49,11 +49,8 @@ def search_scales(
     ``round_inputs`` takes the inputs as 8-bit ones, as LinearW4A8 does.
     """
     activations = activations.detach().double()
-    if activations.dim() != 2 or not len(activations) or not activations.isfinite().all():
-        raise NativeError("activations must be finite and (examples, inputs), at least one example")
+    _check_examples(activations, weights)
     inputs = activations.shape[1]
-    if any(weight.dim() != 2 or weight.shape[1] != inputs for weight in weights):
-        raise NativeError(f"all weights must be (outputs, {inputs}), as wide as the activations")
     weight = torch.cat([weight.detach().double() for weight in weights])
     magnitude = activations.abs().mean(0)
     magnitude = magnitude.clamp(min=max(float(magnitude.max()), 1e-30) * _SMALLEST_SHARE)
@@ -77,6 +74,14 @@ def search_scales(
         if found < best.error:
             best = AwqScales(scales, alpha, found, 0.0)
     return AwqScales(best.scales, best.alpha, best.error, plain_error)
+
+
+def _check_examples(activations: torch.Tensor, weights: Sequence[torch.Tensor]) -> None:
+    if activations.dim() != 2 or not len(activations) or not activations.isfinite().all():
+        raise NativeError("activations must be finite and (examples, inputs), at least one example")
+    inputs = activations.shape[1]
+    if any(weight.dim() != 2 or weight.shape[1] != inputs for weight in weights):
+        raise NativeError(f"all weights must be (outputs, {inputs}), as wide as the activations")
 
 
 def fold_into_norm(norm: nn.LayerNorm, scales: torch.Tensor) -> None:

@@ -59,11 +59,9 @@ def blending_weights(
     order = order[torch.argsort(depths[order].float(), stable=True)]
     (x, y, z), sigma, opacity = points[:, order], sigma[order], opacity[order]  # (V,)
 
-    rows, columns = torch.meshgrid(
-        torch.arange(camera.height, dtype=torch.float64) + 0.5,
-        torch.arange(camera.width, dtype=torch.float64) + 0.5,
-        indexing="ij",
-    )
+    rows = torch.arange(camera.height, dtype=torch.float64) + 0.5
+    columns = torch.arange(camera.width, dtype=torch.float64) + 0.5
+    rows, columns = torch.meshgrid(rows, columns, indexing="ij")
     dx = columns.reshape(1, -1) - (camera.fx * x / z + camera.cx)[:, None]  # (V, H*W)
     dy = rows.reshape(1, -1) - (camera.fy * y / z + camera.cy)[:, None]
     variance = sigma**2 + low_pass
