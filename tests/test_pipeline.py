@@ -6,90 +6,20 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from gsslam import Frame, Slam, SlamConfig, open_dataset
-from gsslam.config import KeyframeConfig, MappingConfig
-from gsslam.datasets.base import Dataset
+from gsslam import Frame, Slam
 from gsslam.errors import BadFrameError
-from gsslam.geometry import inverse
 from gsslam.keyframes import Keyframe
 from gsslam.mapping import Mapper
 from gsslam.recorder import read_flight
-from gsslam.run import RunOptions, run_dataset
 from gsslam.run_folder import RunFolder
-from gsslam.source import Source
-from gsslam.tracking_loop import LoopOptions
-from gsslam.trajectory import Trajectory
 from tests.conftest import usable_device
-
-CONFIG = SlamConfig(mapping=MappingConfig(first_iterations=40, iterations=8))
-
-
-class Room:
-    """The synthetic room, small, seen from the places of its frames ``places``.
-
-    ``change`` may alter a frame, or raise.
-    """
-
-    name = "synthetic/room_noisy"
-    ground_truth = None
-
-    def __init__(
-        self, places: Sequence[int], change: Callable[[Frame], Frame] = lambda f: f
-    ) -> None:
-        self._places = places
-        self._room = open_dataset(self.name, resolution=(96, 72), max_frames=max(places) + 1)
-        self._change = change
-        self.camera = self._room.camera
-        self.timestamps = np.arange(len(places)) / 30
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: int) -> Frame:
-        frame = self._room[self._places[index]]
-        return self._change(replace(frame, index=index, timestamp=float(self.timestamps[index])))
-
-
-class Darkened:
-    """A sequence of which some frames are black."""
-
-    def __init__(self, sequence: Dataset, dark: range) -> None:
-        self._sequence, self._dark = sequence, dark
-        self.name, self.camera = sequence.name, sequence.camera
-        self.ground_truth, self.timestamps = sequence.ground_truth, sequence.timestamps
-
-    def __len__(self) -> int:
-        return len(self._sequence)
-
-    def __getitem__(self, index: int) -> Frame:
-        frame = self._sequence[index]
-        return black(frame) if index in self._dark else frame
-
-
-def black(frame: Frame) -> Frame:
-    return replace(frame, rgb=np.zeros_like(frame.rgb), depth=np.zeros_like(frame.depth))
-
-
-def run(
-    room: Dataset,
-    out: Path,
-    threads: int,
-    *,
-    device: str = "cpu",
-    realtime: bool = False,
-    trace: bool = False,
-) -> RunFolder:
-    loop = LoopOptions(threads=threads, realtime=realtime)
-    run_dataset(room, CONFIG, out, options=RunOptions(device, loop, trace))
-    return RunFolder(out)
+from tests.small_room import CONFIG, Room, run
 
 
 def results(folder: RunFolder) -> bytes:
@@ -218,45 +148,6 @@ def test_an_unreadable_frame_in_the_middle_is_passed_over(tmp_path: Path) -> Non
     assert "skipped frame 6: rgb/6.png is truncated" in folder.log.read_text()
 
 
-def test_thirty_black_frames_are_lost_and_the_camera_is_found_again(tmp_path: Path) -> None:
-    dark = range(20, 50)
-    # The hand comes off the lens a little to the side of where it was put there.
-    places = [*range(20), *[19] * 30, *range(12, 18)]
-    room = Room(places, lambda frame: black(frame) if frame.index in dark else frame)
-    folder = run(room, tmp_path / "run", threads=2)
-    records = folder.read_frames()
-    assert [record.index for record in records if record.status == "lost"] == list(dark)
-    assert not any(record.keyframe for record in records if record.status == "lost")
-    metrics = folder.read_metrics()
-    assert (metrics["lost_frames"], metrics["recoveries"]) == (30, 1)
-    assert "found the camera again at frame 50" in folder.log.read_text()
-    assert motion_error_cm(room, folder, 19, 50) < 2
-
-
-def test_black_frames_in_a_real_sequence(data_root: Path, tmp_path: Path) -> None:
-    source = Source("tum/fr1_xyz", data_root / "tum_fr1_xyz", resolution=(160, 120), max_frames=70)
-    room = Darkened(source.open(), range(30, 60))
-    folder = run(room, tmp_path / "run", threads=2)
-    statuses = [record.status for record in folder.read_frames()]
-    assert statuses == ["tracked"] * 30 + ["lost"] * 30 + ["tracked"] * 10
-    assert motion_error_cm(room, folder, 29, 60) < 3
-
-
-def test_a_camera_that_jumps_back_is_found_at_a_keyframe(tmp_path: Path) -> None:
-    # Frames 0 to 39, and then the sequence from its beginning: neither the last pose nor constant
-    # velocity is anywhere near.
-    room = open_dataset("synthetic/room", resolution=(96, 72), max_frames=40)
-    frames = [room[index] for index in (*range(40), 0, 1, 2)]
-    with Slam(SlamConfig(CONFIG.tracking, KeyframeConfig(), CONFIG.densify), room.camera) as slam:
-        results = [slam.track(frame) for frame in frames]
-        trajectory = slam.finish()
-    assert all(result.tracked for result in results)
-    back, there = trajectory.T_world_camera[40:], trajectory.T_world_camera[:3]
-    moved = np.linalg.norm(trajectory.T_world_camera[39, :3, 3])
-    assert moved > 0.2
-    assert np.abs(back - there)[:, :3, 3].max() < 0.02
-
-
 @pytest.mark.gpu
 def test_nothing_is_allocated_on_the_gpu_once_all_has_been_seen() -> None:
     usable_device("cuda")
@@ -291,11 +182,3 @@ def test_real_time_drops_what_it_has_no_time_for_and_says_so(
     assert metrics["dropped_frames"] == len(dropped)
     assert metrics["frames"] == 24 - len(dropped)
     assert metrics["realtime"] is True
-
-
-def motion_error_cm(room: Dataset, folder: RunFolder, first: int, second: int) -> float:
-    """Return by how much the motion between two frames differs from the true one."""
-    found = Trajectory.read(folder.trajectory).T_world_camera
-    true = {index: room[index].T_world_camera for index in (first, second)}
-    motions = [inverse(poses[first]) @ poses[second] for poses in (found, true)]
-    return 100 * float(np.linalg.norm(motions[0][:3, 3] - motions[1][:3, 3]))

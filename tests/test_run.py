@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from gsslam.config import KeyframeConfig, SlamConfig
-from gsslam.errors import BadFrameError, ConfigError, DatasetError, OutputError, TrackingError
+from gsslam.errors import BadFrameError, DatasetError, TrackingError
 from gsslam.export import read_ply
 from gsslam.frame import Frame
 from gsslam.reevaluate import evaluate_run
 from gsslam.report import Progress
 from gsslam.run import RunResult, run_dataset
-from gsslam.run_folder import RunFolder, new_run_path, point_latest_to
+from gsslam.run_folder import RunFolder
 from gsslam.source import Source
 from gsslam.trajectory import Trajectory
 from tests.oracle_slam import OracleSlam
@@ -263,41 +263,6 @@ def test_sequences_without_ground_truth_can_be_run(tmp_path: Path) -> None:
     assert values(result)["ate_rmse_cm"] is None
     assert values(result)["psnr_db"] > 5
     assert files_in(tmp_path / "run") == FILES
-
-
-def test_folders_with_content_are_refused_untouched(tmp_path: Path) -> None:
-    (tmp_path / "keep.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="is not empty"):
-        run_dataset(Room(), SlamConfig(), tmp_path, slam_factory=OracleSlam)
-    assert files_in(tmp_path) == {"keep.txt"}
-
-
-def test_unwritable_output_is_found_before_the_run(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    started: list[Progress] = []
-    with pytest.raises(OutputError, match=r"cannot write to .*: Not a directory"):
-        run_dataset(
-            *(Room(), SlamConfig(), tmp_path / "file" / "run"),
-            on_progress=started.append,
-            slam_factory=OracleSlam,
-        )
-    assert started == []
-
-
-def test_run_folders_get_names_of_their_own_and_a_link_to_the_newest(tmp_path: Path) -> None:
-    first = new_run_path(tmp_path, "tum/fr1_xyz")
-    first.mkdir(parents=True)
-    point_latest_to(first)
-    second = new_run_path(tmp_path, "tum/fr1_xyz")
-    second.mkdir(parents=True)
-    assert first != second
-    point_latest_to(second)
-    latest = tmp_path / "tum" / "fr1_xyz" / "latest"
-    assert latest.is_symlink()
-    assert latest.resolve() == second.resolve()
-    assert sorted(p.name for p in latest.parent.iterdir()) == sorted(
-        [first.name, second.name, "latest"]
-    )
 
 
 @pytest.mark.parametrize(
