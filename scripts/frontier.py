@@ -43,9 +43,13 @@ class Options:
 
     # Folder of the sequence.
     path: Path
+    # Its name.
     dataset: str = "tum/fr1_xyz"
+    # Size of the images.
     resolution: str = "320x240"
+    # Frames; all by default.
     max_frames: int | None = None
+    # Where to compute.
     device: str = "cpu"
     # YAML: a name for each setting; its preset and the values that differ from that.
     settings: Path = _SETTINGS
@@ -53,9 +57,11 @@ class Options:
     only: tuple[str, ...] = ()
     # Runs of each setting, one of all before the second of the first; times are their medians.
     repeats: int = 1
+    # Folder of the runs; those that are in it already are not repeated.
     out: Path = field(default_factory=lambda: Path("runs/frontier"))
-    # Pictures and tables to write; default: the table is printed.
+    # Picture to draw.
     plot: Path | None = None
+    # File for the table, which is printed in any case.
     table: Path | None = None
 
 
