@@ -29,19 +29,33 @@ def unexplained_pixels(
     return (open_pixels & (measured | config.fill_unmeasured)) | behind
 
 
-def filled_depth(depth: torch.Tensor, config: DensifyConfig) -> torch.Tensor:
-    """Return depth (H, W) whose unmeasured pixels take the nearest measured pixel's value.
+def thinned(mask: torch.Tensor, stride: int) -> torch.Tensor:
+    """Return ``mask`` (H, W) with one pixel in stride x stride left of it, those of a grid."""
+    on_grid = torch.zeros_like(mask)
+    on_grid[stride // 2 :: stride, stride // 2 :: stride] = True
+    return mask & on_grid
+
+
+def filled_depth(depth: torch.Tensor, wanted: torch.Tensor, config: DensifyConfig) -> torch.Tensor:
+    """Return depth (H, W) whose ``wanted`` (H, W) unmeasured pixels take the nearest measurement.
 
     At least one pixel must be measured.
     """
-    measured = _is_measured(depth, config).cpu().numpy()
+    measured = _is_measured(depth, config)
+    v, u = (wanted & ~measured).nonzero(as_tuple=True)
+    if len(v) == 0:
+        return depth
     _, labels = cv2.distanceTransformWithLabels(
-        (~measured).astype(np.uint8), cv2.DIST_L2, 5, labelType=cv2.DIST_LABEL_PIXEL
+        (~measured).cpu().numpy().astype(np.uint8),
+        cv2.DIST_L2,
+        5,
+        labelType=cv2.DIST_LABEL_PIXEL,
     )
-    # Every measured pixel has a label of its own; the others carry that of the nearest one.
-    by_label = np.zeros(int(labels.max()) + 1, dtype=np.float32)
-    by_label[labels[measured]] = depth.cpu().numpy()[measured]
-    return torch.from_numpy(by_label[labels]).to(depth.device)
+    # Measured pixels are numbered row by row, from 1; the others carry the nearest one's number.
+    nearest = torch.from_numpy(labels[v.cpu().numpy(), u.cpu().numpy()]).to(depth.device) - 1
+    filled = depth.clone()
+    filled[v, u] = depth[measured][nearest]
+    return filled
 
 
 def _is_measured(depth: torch.Tensor, config: DensifyConfig) -> torch.Tensor:
@@ -56,15 +70,12 @@ def spheres_from_pixels(
     T_camera_world: NDArray[np.float64],
     config: DensifyConfig,
 ) -> torch.Tensor:
-    """Back-project pixels to new spheres, (8, n): one for each marked pixel of the stride's grid.
+    """Back-project pixels to new spheres, (8, n): one for each that ``mask`` (H, W) marks.
 
     ``rgb`` (3, H, W) holds the map's colours, 0 to 1; ``depth`` (H, W) is in metres. The radius is
     that of the pixel's footprint, stride pixels wide, times ``radius_scale``.
     """
-    stride = config.stride
-    on_grid = torch.zeros_like(mask)
-    on_grid[stride // 2 :: stride, stride // 2 :: stride] = True
-    v, u = (mask & on_grid).nonzero(as_tuple=True)  # (n,) rows and columns
+    v, u = mask.nonzero(as_tuple=True)  # (n,) rows and columns
     z = depth[v, u].double()
     T_world_camera = torch.from_numpy(geometry.inverse(T_camera_world)).to(depth.device)
     points = torch.stack(
@@ -72,7 +83,7 @@ def spheres_from_pixels(
     )  # (3, n) in the camera
     new = torch.empty(8, len(z), device=depth.device)
     new[:3] = T_world_camera[:3, :3] @ points + T_world_camera[:3, 3:]
-    new[3] = torch.log(config.radius_scale * stride * z / (camera.fx * camera.fy) ** 0.5)
+    new[3] = torch.log(config.radius_scale * config.stride * z / (camera.fx * camera.fy) ** 0.5)
     new[4] = float(np.log(config.opacity / (1 - config.opacity)))
     new[5:] = rgb[:, v, u].clamp(0, 1)
     return new

@@ -150,19 +150,24 @@ def keyframe_is_due(
     frames_since_last: int,
     T_last_camera: NDArray[np.float64],
     valid_share: float,
-    median_depth: float,
+    depth: torch.Tensor,
     config: KeyframeConfig,
 ) -> bool:
     """Decide by the time, motion and overlap since the last keyframe.
 
     ``T_last_camera`` maps this camera's points to the last keyframe's; ``valid_share`` is the share
-    of pixels that the map covers; ``median_depth`` is in metres.
+    of pixels that the map covers; ``depth`` (H, W) is in metres, and without a measurement there is
+    nothing to map.
     """
-    if frames_since_last >= config.max_interval:
-        return True
-    if frames_since_last < config.min_interval:
+    in_time = frames_since_last >= config.max_interval
+    if not in_time and frames_since_last < config.min_interval:
         return False
+    measured = depth[depth > 0]
+    if len(measured) == 0:
+        return False
+    if in_time or valid_share < config.min_overlap:
+        return True
     xi = geometry.log_se3(T_last_camera)
-    moved = float(np.linalg.norm(xi[:3])) > config.translation * median_depth
-    turned = float(np.linalg.norm(xi[3:])) > math.radians(config.rotation_deg)
-    return moved or turned or valid_share < config.min_overlap
+    if float(np.linalg.norm(xi[3:])) > math.radians(config.rotation_deg):
+        return True
+    return float(np.linalg.norm(xi[:3])) > config.translation * float(measured.median())

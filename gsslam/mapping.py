@@ -11,7 +11,7 @@ import torch
 
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
-from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
+from gsslam.densify import filled_depth, spheres_from_pixels, thinned, unexplained_pixels
 from gsslam.errors import CheckpointError
 from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
@@ -147,9 +147,10 @@ class Mapper:
     def _insert(self, keyframe: Keyframe) -> None:
         densify = self._config.densify
         planes = self._optimizer.render(self.map, keyframe.T_camera_world)
-        mask = unexplained_pixels(planes, keyframe.depth, densify)
+        mask = thinned(unexplained_pixels(planes, keyframe.depth, densify), densify.stride)
         colours = (keyframe.rgb.float() / 255 - keyframe.bias) / keyframe.gain
-        depth = filled_depth(keyframe.depth, densify) if densify.fill_unmeasured else keyframe.depth
+        # Without fill_unmeasured, no unmeasured pixel is unexplained.
+        depth = filled_depth(keyframe.depth, mask, densify)
         new = spheres_from_pixels(
             mask, colours, depth, self._camera, keyframe.T_camera_world, densify
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import torch
@@ -15,6 +14,7 @@ from gsslam.keyframes import Keyframe
 from gsslam.mapping import Mapper
 from gsslam.recorder import recorder
 from gsslam.trace import Trace
+from gsslam.work_stream import WorkStream
 
 
 class MappingThread:
@@ -32,11 +32,10 @@ class MappingThread:
         self._device = device
         self._trace = trace
         self._executor: Executor = CallersThread()
-        self._stream: torch.cuda.Stream | None = None
+        self._stream: WorkStream | None = None
         if own_thread:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="gsslam-mapping")
-            if device.type == "cuda":
-                self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._stream = WorkStream(device, urgent=False)
         self._future: Future[float] | None = None
 
     @property
@@ -92,16 +91,7 @@ class MappingThread:
     def _integrate(self, keyframe: Keyframe, map_version: int) -> float:
         started = time.perf_counter()
         recorder.set_context(step=keyframe.index, map_version=map_version)
-        with self._trace.span("mapping", keyframe.index), self._on_stream():
+        stream = self._stream.use() if self._stream else contextlib.nullcontext()
+        with self._trace.span("mapping", keyframe.index), stream:
             self._mapper.integrate(keyframe)
         return 1000 * (time.perf_counter() - started)
-
-    @contextlib.contextmanager
-    def _on_stream(self) -> Iterator[None]:
-        """Use the thread's own stream; on return its work is done."""
-        if self._stream is None:
-            yield
-            return
-        with torch.cuda.stream(self._stream):
-            yield
-            self._stream.synchronize()

@@ -59,7 +59,9 @@ def scores(statistics: torch.Tensor, opacity: torch.Tensor, config: PruningConfi
     contribution = robust_deviations(statistics[c.STAT_MAX_WEIGHT])
     excess = (robust_deviations(error) - config.error_margin).clamp(min=0)
     score = config.contribution_weight * contribution - config.error_weight * excess
-    return score + config.opacity_weight * robust_deviations(opacity)
+    if config.opacity_weight:
+        score += config.opacity_weight * robust_deviations(opacity)
+    return score
 
 
 def robust_deviations(values: torch.Tensor) -> torch.Tensor:

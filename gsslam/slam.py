@@ -32,6 +32,7 @@ from gsslam.tracked_frames import TrackedFrames
 from gsslam.tracking import PoseEstimate
 from gsslam.tracking_result import tracking_result
 from gsslam.trajectory import Trajectory
+from gsslam.work_stream import WorkStream
 
 Array = NDArray[np.float64]
 
@@ -62,6 +63,8 @@ class Slam:
         self._device = torch.device(resolve_device(device))
         self._config, self._camera, self._realtime = config, camera, realtime
         self._trace = trace or Trace()
+        # Frames come at their own rate, while mapping has until the next keyframe.
+        self._stream = WorkStream(self._device, urgent=True)
         self._localizer = Localizer(config.tracking, config.map.low_pass, self._device)
         self._mapper = Mapper(config, camera, self._device)
         self._mapping = MappingThread(
@@ -118,6 +121,10 @@ class Slam:
         """
         if frame.camera != self._camera:
             raise TrackingError(f"frame {frame.index} comes from another camera than the first")
+        with self._stream.use():
+            return self._track(frame)
+
+    def _track(self, frame: Frame) -> TrackingResult:
         self._waiting_ms = self._mapping_ms = 0.0
         self._take_mapping_if_due()
         recorder.set_context(step=frame.index, map_version=self._snapshot.version)
@@ -266,14 +273,8 @@ class Slam:
         if waiting or is_heldout(index, config.heldout_every):
             return False
         T_last_camera = self._frames.keyframe_poses[-1] @ geometry.inverse(estimate.T_camera_world)
-        measured = level.depth[level.depth > 0]
-        return len(measured) > 0 and keyframe_is_due(
-            len(self._frames) - self._keyframe_at,
-            T_last_camera,
-            estimate.valid_share,
-            float(measured.median()),
-            config,
-        )
+        since = len(self._frames) - self._keyframe_at
+        return keyframe_is_due(since, T_last_camera, estimate.valid_share, level.depth, config)
 
     def _make_keyframe(self, index: int, level: ImageLevel, T_camera_world: Array) -> Array:
         """Hand the loaded frame to mapping; return its pose, moved along with the keyframes."""

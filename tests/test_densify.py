@@ -9,7 +9,7 @@ import torch
 from gsslam import geometry
 from gsslam.camera import Camera
 from gsslam.config import DensifyConfig
-from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
+from gsslam.densify import filled_depth, spheres_from_pixels, thinned, unexplained_pixels
 from gsslam.raster.plan import RasterPlan
 
 CAMERA = Camera(24, 16, 20.0, 21.0, 12.5, 7.5)
@@ -55,7 +55,8 @@ def test_gaps_take_the_nearest_measurement() -> None:
     depth = torch.zeros(9, 12)
     depth[2, 3], depth[7, 10] = 1.5, 4.0
     depth[0, :5] = torch.tensor(UNMEASURED)
-    filled = filled_depth(depth, config)
+    everything = torch.ones_like(depth, dtype=torch.bool)
+    filled = filled_depth(depth, everything, config)
     rows, columns = torch.meshgrid(torch.arange(9), torch.arange(12), indexing="ij")
     first = torch.hypot(rows - 2.0, columns - 3.0)
     second = torch.hypot(rows - 7.0, columns - 10.0)
@@ -63,7 +64,25 @@ def test_gaps_take_the_nearest_measurement() -> None:
     assert torch.equal(filled[clear], torch.where(first < second, 1.5, 4.0)[clear])
     assert set(filled.unique().tolist()) == {1.5, 4.0}
     everywhere = torch.rand(9, 12) + 0.5
-    assert torch.equal(filled_depth(everywhere, config), everywhere)
+    assert torch.equal(filled_depth(everywhere, everything, config), everywhere)
+    # Pixels that nobody asks for stay as they are.
+    some = rows % 2 == 0
+    partly = filled_depth(depth, some, config)
+    assert torch.equal(partly[some], filled[some])
+    assert torch.equal(partly[~some], depth[~some])
+
+
+def test_every_gap_among_many_measurements_takes_its_nearest_measurement() -> None:
+    rng = np.random.default_rng(3)
+    depth = torch.from_numpy(rng.uniform(1, 2, (40, 50)).astype(np.float32))
+    depth[torch.from_numpy(rng.random((40, 50)) < 0.7)] = 0
+    filled = filled_depth(depth, depth == 0, DensifyConfig())
+    v, u = (depth > 0).nonzero(as_tuple=True)
+    for row, column in (depth == 0).nonzero().tolist():
+        distance = torch.hypot(v - float(row), u - float(column))
+        # The transform's distances are within 3 %.
+        near = distance <= 1.05 * distance.min()
+        assert filled[row, column] in depth[v[near], u[near]]
 
 
 def test_new_spheres_lie_on_the_grid_at_the_measured_points() -> None:
@@ -73,6 +92,7 @@ def test_new_spheres_lie_on_the_grid_at_the_measured_points() -> None:
     rgb = torch.from_numpy(rng.uniform(-0.1, 1.1, (3, 16, 24)).astype(np.float32))
     mask = torch.ones(16, 24, dtype=torch.bool)
     mask[:, :4] = False
+    mask = thinned(mask, config.stride)
     new = spheres_from_pixels(mask, rgb, depth, CAMERA, T_CAMERA_WORLD, config)
     assert new.shape == (8, 8 * 10)
     camera_points = T_CAMERA_WORLD[:3, :3] @ new[:3].double().numpy() + T_CAMERA_WORLD[:3, 3:]
@@ -94,7 +114,7 @@ def test_new_spheres_lie_on_the_grid_at_the_measured_points() -> None:
 def test_a_flat_wall_is_explained_by_its_own_spheres() -> None:
     config = DensifyConfig()
     depth = torch.full((16, 24), 2.0)
-    mask = torch.ones(16, 24, dtype=torch.bool)
+    mask = thinned(torch.ones(16, 24, dtype=torch.bool), config.stride)
     new = spheres_from_pixels(mask, torch.zeros(3, 16, 24), depth, CAMERA, np.eye(4), config)
     plan = RasterPlan()
     plan.project(new, new.shape[1], CAMERA, np.eye(4))

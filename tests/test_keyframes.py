@@ -37,7 +37,9 @@ def moved(translation: float, degrees: float) -> np.ndarray:
 def test_a_keyframe_is_due_by_time_motion_or_overlap(
     frames: int, pose: np.ndarray, overlap: float, due: bool
 ) -> None:
-    assert keyframe_is_due(frames, pose, overlap, 2.0, KeyframeConfig()) is due
+    depth = torch.tensor([[0.0, 1.5, 2.0], [2.5, 0.0, 0.0]])
+    assert keyframe_is_due(frames, pose, overlap, depth, KeyframeConfig()) is due
+    assert not keyframe_is_due(frames, pose, overlap, torch.zeros(2, 3), KeyframeConfig())
 
 
 def keyframe(index: int, x: float, yaw: float = 0.0) -> Keyframe:
