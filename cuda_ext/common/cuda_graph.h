@@ -8,6 +8,15 @@
 
 namespace gsslam {
 
+// A stream of the same priority, to be destroyed by the caller.
+inline cudaStream_t stream_like(cudaStream_t other) {
+  int priority;
+  cudaStream_t stream;
+  GSSLAM_CUDA(cudaStreamGetPriority(other, &priority));
+  GSSLAM_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority));
+  return stream;
+}
+
 class CudaGraph {
  public:
   CudaGraph() = default;
@@ -20,14 +29,13 @@ class CudaGraph {
   }
   bool ready() const { return graph_ != nullptr; }
 
-  // Captures what `work` launches on a stream of its own. The kernels must have been loaded, by
-  // running them once.
+  // Captures what `work` launches on a stream of its own, of the priority of `like`, which the
+  // kernels keep. They must have been loaded, by running them once.
   template <typename Work>
-  void capture(Work work) {
+  void capture(cudaStream_t like, Work work) {
     reset();
-    cudaStream_t stream;
+    cudaStream_t stream = stream_like(like);
     cudaGraph_t graph = nullptr;
-    GSSLAM_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     GSSLAM_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     try {
       work(stream);
@@ -88,8 +96,7 @@ void capture_conditional(cudaStream_t stream, cudaGraphConditionalHandle handle,
   parameters.conditional.size = 1;
   cudaGraphNode_t node;
   GSSLAM_CUDA(cudaGraphAddNode(&node, graph, before, edges, count, &parameters));
-  cudaStream_t inside;
-  GSSLAM_CUDA(cudaStreamCreateWithFlags(&inside, cudaStreamNonBlocking));
+  cudaStream_t inside = stream_like(stream);
   cudaGraph_t body = parameters.conditional.phGraph_out[0];
   try {
     GSSLAM_CUDA(cudaStreamBeginCaptureToGraph(inside, body, nullptr, nullptr, 0,

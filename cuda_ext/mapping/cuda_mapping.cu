@@ -228,7 +228,7 @@ void CudaMapping::take_step(bool with_statistics, cudaStream_t stream) {
     return;
   }
   launch_step(plan, stream);  // loads the kernels
-  graph.capture([&](cudaStream_t capture) { launch_step(plan, capture); });
+  graph.capture(stream, [&](cudaStream_t capture) { launch_step(plan, capture); });
   captured_[with_statistics] = plan;
 }
 

@@ -139,7 +139,7 @@ __device__ __forceinline__ PixelGradient pass_sphere(const RasterPlan& p, const 
   return out;
 }
 
-constexpr int kPlainBlocks = 16;  // on a multiprocessor
+constexpr int kPlainBlocks = 14;  // on a multiprocessor
 
 // Without features and statistics: the tensor cores add up.
 __global__ void __launch_bounds__(kBlendThreads, kPlainBlocks)
