@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +20,11 @@ from gsslam.evaluation.trajectory import Array, position_errors
 from gsslam.frame import Frame
 from gsslam.results import RenderedView
 from gsslam.trajectory import Trajectory
+
+_Result = TypeVar("_Result")
+
+# Scoring a view takes tens of megabytes.
+_MOST_THREADS = 16
 
 # The view of the map from the pose T_world_camera (4, 4), in the camera of the dataset.
 Render = Callable[[Array], RenderedView]
@@ -66,15 +76,14 @@ def evaluate(
     truths: list[Array | None] = []
     scored: list[FrameRecord] = []
     samples: list[Sample] = []
-    for position, record in enumerate(seen):
-        frame = dataset[record.index]
-        truths.append(frame.T_world_camera)
-        if should_stop():
+    score = _Scorer(dataset, seen, trajectory, render, should_stop)
+    for position, (truth_pose, sample) in enumerate(_in_parallel(score.at, len(seen))):
+        truths.append(truth_pose)
+        if sample is None:
             continue
-        view = render(trajectory.T_world_camera[position])
-        scored.append(replace(record, **asdict(score_view(view, frame))))
+        scored.append(sample.record)
         if position in sampled:
-            samples.append(Sample(frame, view, scored[-1]))
+            samples.append(sample)
         on_frame(position + 1, len(seen))
     complete = len(scored) == len(seen)
     estimate, truth = _with_truth(trajectory, truths)
@@ -82,6 +91,49 @@ def evaluate(
     by_index = {record.index: record for record in compared}
     merged = tuple(by_index.get(record.index, record) for record in records)
     return Evaluation(merged, tuple(samples), estimate, truth, complete)
+
+
+@dataclass(frozen=True)
+class _Scorer:
+    """Scores frames, in any thread."""
+
+    dataset: Dataset
+    records: Sequence[FrameRecord]
+    trajectory: Trajectory
+    render: Render
+    should_stop: Callable[[], bool]
+    # The map is rendered into buffers that are used again.
+    rendering: threading.Lock = field(default_factory=threading.Lock)
+
+    def at(self, position: int) -> tuple[Array | None, Sample | None]:
+        """Return the true pose and the scored view of a frame; no view once stopped."""
+        frame = self.dataset[self.records[position].index]
+        if self.should_stop():
+            return frame.T_world_camera, None
+        with self.rendering:
+            view = self.render(self.trajectory.T_world_camera[position])
+        record = replace(self.records[position], **asdict(score_view(view, frame)))
+        return frame.T_world_camera, Sample(frame, view, record)
+
+
+def _in_parallel(work: Callable[[int], _Result], count: int) -> Iterator[_Result]:
+    """Yield ``work(i)`` for i = 0, 1, ... count - 1, with a few of them on their way at a time.
+
+    Decoding and scoring of images leave the interpreter's lock, so that threads help.
+    """
+    threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads, thread_name_prefix="gsslam-evaluation") as pool:
+        ahead: deque[Future[_Result]] = deque()
+        try:
+            for i in range(count):
+                ahead.append(pool.submit(work, i))
+                if len(ahead) > threads:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
 
 
 def _with_truth(
