@@ -52,6 +52,8 @@ class RunOptions:
     loop: LoopOptions = field(default_factory=LoopOptions)
     # Write trace.json.
     trace: bool = False
+    # Render and score every frame in the end; evaluate_run can do it later.
+    evaluate: bool = True
 
 
 def run_dataset(
@@ -139,18 +141,19 @@ class _Run:
             if self.options.trace:
                 trace.write(folder.trace)
             about = self._about(loop)
-            _write_raw_results(folder, slam, loop.tracked, about)
+            metrics = _write_raw_results(folder, slam, loop.tracked, about)
             if loop.failure is not None:
                 recorder.write(folder.flight)
                 raise loop.failure
             if not loop.interrupted:
                 folder.checkpoint.unlink(missing_ok=True)
             interrupt.requested = False
-            metrics = report(
-                *(folder, self.dataset, slam, loop.tracked, about),
-                interrupt=interrupt,
-                on_progress=self.on_progress,
-            )
+            if self.options.evaluate:
+                metrics = report(
+                    *(folder, self.dataset, slam, loop.tracked, about),
+                    interrupt=interrupt,
+                    on_progress=self.on_progress,
+                )
         _log.info("finished: %s", ", ".join(f"{m.name}={m.value}" for m in metrics))
         return RunResult(folder.path, metrics, loop.interrupted or interrupt.requested)
 
@@ -207,9 +210,10 @@ def make_slam(
 
 def _write_raw_results(
     folder: RunFolder, slam: Slam, tracked: TrackedSequence, about: dict[str, Any]
-) -> None:
+) -> tuple[Metric, ...]:
     """Write what ``gsslam eval`` needs, so that nothing is lost if the evaluation is cut short.
 
+    Returns the metrics that need no evaluation.
     The smallest files come first: on a full disk, some are better than none.
     """
     state = slam.map.state()
@@ -217,8 +221,9 @@ def _write_raw_results(
     folder.write_frames(tracked.records)
     write_compact(state, folder.compact_map)
     write_ply(state, folder.map)
-    metrics = [*tracked.cost.metrics(tracked.records, len(state)), *map_metrics(folder)]
+    metrics = (*tracked.cost.metrics(tracked.records, len(state)), *map_metrics(folder))
     folder.write_metrics(metrics, about)
+    return metrics
 
 
 def _run_values(options: RunOptions) -> dict[str, Any]:
@@ -231,12 +236,13 @@ def _run_values(options: RunOptions) -> dict[str, Any]:
         "realtime": loop.realtime,
         "checkpoint_every": loop.checkpoint_every,
         "trace": options.trace,
+        "evaluate": options.evaluate,
     }
 
 
 def _options_from_values(values: dict[str, Any]) -> RunOptions:
     try:
         loop = LoopOptions(values["threads"], values["realtime"], values["checkpoint_every"])
-        return RunOptions(values["device"], loop, values["trace"])
+        return RunOptions(values["device"], loop, values["trace"], values["evaluate"])
     except KeyError as error:
         raise DatasetError(f"the run's config.yaml does not say its {error.args[0]}") from error

@@ -136,7 +136,7 @@ def run(options: Options) -> Path:
             print(f"{progress.done} frames, {resident[-1]:.0f} MB", file=sys.stderr, flush=True)
 
     dataset = ForthAndBack(sequence, options.frames)
-    run = RunOptions(options.device, LoopOptions(checkpoint_every=0))
+    run = RunOptions(options.device, LoopOptions(checkpoint_every=0), evaluate=False)
     run_dataset(dataset, config, options.out, options=run, on_progress=sample)
     path = options.out / "samples.json"
     with atomic_path(path) as temporary:

@@ -244,6 +244,17 @@ def test_an_interrupted_run_is_resumed(
     assert "nothing to resume" in capsys.readouterr().err
 
 
+def test_a_run_may_be_evaluated_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_slam(monkeypatch, OracleSlam)
+    assert main(["run", *SMALL, "--no-evaluate", "--out", "later"]) == 0
+    metrics = Path("later/metrics.json")
+    values = json.loads(metrics.read_text())
+    assert values["spheres"] > 0
+    assert "psnr_db" not in values
+    assert main(["eval", "later"]) == 0
+    assert json.loads(metrics.read_text())["psnr_db"] > 20
+
+
 def test_a_negative_number_of_frames_between_checkpoints_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

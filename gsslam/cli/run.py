@@ -72,6 +72,8 @@ class Run:
     resume: Annotated[Path | None, arg(metavar="RUN", help_behavior_hint="")] = None
     # Write trace.json, which shows in chrome://tracing what each thread did when.
     trace: bool = False
+    # Render and score every frame in the end; `gsslam eval RUN` can do it later.
+    evaluate: bool = True
     # Most memory for images and map, such as 512MB; the lowest scores and the least useful
     # keyframes go before it is passed. Default: the preset's map.memory_budget_mb.
     memory_budget: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None
@@ -107,7 +109,7 @@ class Run:
         loop = LoopOptions(self.threads, self.realtime, self.checkpoint_every)
         result = run_dataset(
             *(dataset, self._config(), out),
-            options=RunOptions(device, loop, self.trace),
+            options=RunOptions(device, loop, self.trace, self.evaluate),
             source=source,
             on_progress=progress.update,
         )
