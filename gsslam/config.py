@@ -177,6 +177,8 @@ class PruningConfig(_Section):
     judgements: Count = 6
     # Least score, in robust standard deviations from an average sphere in view.
     threshold: float = -1.05
+    # Spheres of which a pixel had this share of its blending weight, or more, stay.
+    dispensable_share: Share = 0.12
     # Steps in view over which what was seen of a sphere fades.
     window: PositiveCount = 24
     # Weight of the largest share of a pixel's blending weight.

@@ -43,9 +43,10 @@ def judge(gaussian_map: GaussianMap, config: PruningConfig) -> None:
     if len(seen):
         logit = gaussian_map.live[c.ROW_OPACITY_LOGIT, seen]
         score = scores(statistics[:, seen], torch.sigmoid(logit), config)
-        strikes = observations.strikes[seen] + 1
+        largest_share = statistics[c.STAT_MAX_WEIGHT, seen]
+        failed = (score < config.threshold) & (largest_share < config.dispensable_share)
         observations.score[seen] = score
-        observations.strikes[seen] = torch.where(score < config.threshold, strikes, 0)
+        observations.strikes[seen] = torch.where(failed, observations.strikes[seen] + 1, 0)
     statistics[c.STAT_PIXELS] = 0
 
 

@@ -78,6 +78,16 @@ def test_a_sphere_goes_after_enough_judgements_in_a_row() -> None:
     assert numbers(gaussian_map) == [0, 1, 2, 3]
 
 
+def test_a_sphere_that_has_a_pixel_to_itself_stays_whatever_its_score() -> None:
+    config = replace(CONFIG, dispensable_share=0.12)
+    gaussian_map = map_of([(0.1, 0.9)] * 6)
+    for _ in range(3):
+        # Nearly equal shares make small differences many deviations; so does an outlying error.
+        show(gaussian_map, [0.5, 0.5, 0.51, 0.4, 0.12, 0.1], [0.02, 0.02, 0.021, 0.9, 0.02, 0.02])
+        prune(gaussian_map, config)
+    assert numbers(gaussian_map) == [0, 1, 2, 3, 4]
+
+
 def test_a_sphere_that_no_view_saw_is_not_judged() -> None:
     gaussian_map = map_of([(0.1, 0.9)] * 6)
     seen = [0.5, 0.4, 0.6, 0.3, 0.01, 0.0]
