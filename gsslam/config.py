@@ -176,7 +176,7 @@ class PruningConfig(_Section):
     # A sphere goes after this many judgements in a row under the threshold; 0 judges none.
     judgements: Count = 6
     # Least score, in robust standard deviations from an average sphere in view.
-    threshold: float = -1.05
+    threshold: float = -0.95
     # Spheres of which a pixel had this share of its blending weight, or more, stay.
     dispensable_share: Share = 0.12
     # Steps in view over which what was seen of a sphere fades.
