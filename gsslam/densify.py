@@ -70,12 +70,12 @@ def spheres_from_pixels(
     T_camera_world: NDArray[np.float64],
     config: DensifyConfig,
 ) -> torch.Tensor:
-    """Back-project pixels to new spheres, (8, n): one for each that ``mask`` (H, W) marks.
+    """Back-project pixels to new spheres, (8, n): one for each marked pixel of the stride's grid.
 
     ``rgb`` (3, H, W) holds the map's colours, 0 to 1; ``depth`` (H, W) is in metres. The radius is
     that of the pixel's footprint, stride pixels wide, times ``radius_scale``.
     """
-    v, u = mask.nonzero(as_tuple=True)  # (n,) rows and columns
+    v, u = thinned(mask, config.stride).nonzero(as_tuple=True)  # (n,) rows and columns
     z = depth[v, u].double()
     T_world_camera = torch.from_numpy(geometry.inverse(T_camera_world)).to(depth.device)
     points = torch.stack(

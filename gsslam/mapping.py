@@ -147,10 +147,10 @@ class Mapper:
     def _insert(self, keyframe: Keyframe) -> None:
         densify = self._config.densify
         planes = self._optimizer.render(self.map, keyframe.T_camera_world)
-        mask = thinned(unexplained_pixels(planes, keyframe.depth, densify), densify.stride)
+        mask = unexplained_pixels(planes, keyframe.depth, densify)
         colours = (keyframe.rgb.float() / 255 - keyframe.bias) / keyframe.gain
         # Without fill_unmeasured, no unmeasured pixel is unexplained.
-        depth = filled_depth(keyframe.depth, mask, densify)
+        depth = filled_depth(keyframe.depth, thinned(mask, densify.stride), densify)
         new = spheres_from_pixels(
             mask, colours, depth, self._camera, keyframe.T_camera_world, densify
         )

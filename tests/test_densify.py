@@ -9,7 +9,7 @@ import torch
 from gsslam import geometry
 from gsslam.camera import Camera
 from gsslam.config import DensifyConfig
-from gsslam.densify import filled_depth, spheres_from_pixels, thinned, unexplained_pixels
+from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
 from gsslam.raster.plan import RasterPlan
 
 CAMERA = Camera(24, 16, 20.0, 21.0, 12.5, 7.5)
@@ -92,7 +92,6 @@ def test_new_spheres_lie_on_the_grid_at_the_measured_points() -> None:
     rgb = torch.from_numpy(rng.uniform(-0.1, 1.1, (3, 16, 24)).astype(np.float32))
     mask = torch.ones(16, 24, dtype=torch.bool)
     mask[:, :4] = False
-    mask = thinned(mask, config.stride)
     new = spheres_from_pixels(mask, rgb, depth, CAMERA, T_CAMERA_WORLD, config)
     assert new.shape == (8, 8 * 10)
     camera_points = T_CAMERA_WORLD[:3, :3] @ new[:3].double().numpy() + T_CAMERA_WORLD[:3, 3:]
@@ -114,7 +113,7 @@ def test_new_spheres_lie_on_the_grid_at_the_measured_points() -> None:
 def test_a_flat_wall_is_explained_by_its_own_spheres() -> None:
     config = DensifyConfig()
     depth = torch.full((16, 24), 2.0)
-    mask = thinned(torch.ones(16, 24, dtype=torch.bool), config.stride)
+    mask = torch.ones(16, 24, dtype=torch.bool)
     new = spheres_from_pixels(mask, torch.zeros(3, 16, 24), depth, CAMERA, np.eye(4), config)
     plan = RasterPlan()
     plan.project(new, new.shape[1], CAMERA, np.eye(4))

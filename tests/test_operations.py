@@ -170,7 +170,7 @@ def broken(name: str, good: torch.Tensor) -> dict[str, Any]:
         f"on {other}": torch.zeros(good.shape, dtype=good.dtype, device=other),
         "sparse": good.to_sparse(),
         str((1, *good.shape)): good[None],
-        "ndarray": good.cpu().numpy(),
+        "ndarray": good.float().cpu().numpy(),
     }
 
 
