@@ -185,10 +185,11 @@ class PruningConfig(_Section):
     contribution_weight: NonNegative = 1.0
     # Weight of the opacity.
     opacity_weight: NonNegative = 0.0
-    # Weight of the colour error, as far as it is over ...
-    error_weight: NonNegative = 0.5
-    # ... this many robust standard deviations from an average sphere's.
-    error_margin: float = 4.0
+    # Weight of the colour error against a sphere. Negative, it speaks for the sphere: where the
+    # image is still wrong there is detail, which needs every sphere that it has.
+    error_weight: float = -0.25
+    # Robust standard deviations from an average sphere's up to which an error counts.
+    error_limit: Positive = 2.0
 
 
 @dataclass(frozen=True, config=_strict)

@@ -58,8 +58,8 @@ def scores(statistics: torch.Tensor, opacity: torch.Tensor, config: PruningConfi
     weight = statistics[c.STAT_WEIGHT]
     error = statistics[c.STAT_WEIGHTED_ERROR] / weight.clamp(min=torch.finfo(weight.dtype).tiny)
     contribution = robust_deviations(statistics[c.STAT_MAX_WEIGHT])
-    excess = (robust_deviations(error) - config.error_margin).clamp(min=0)
-    score = config.contribution_weight * contribution - config.error_weight * excess
+    limited = robust_deviations(error).clamp(-config.error_limit, config.error_limit)
+    score = config.contribution_weight * contribution - config.error_weight * limited
     if config.opacity_weight:
         score += config.opacity_weight * robust_deviations(opacity)
     return score

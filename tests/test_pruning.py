@@ -14,7 +14,7 @@ from gsslam.gaussian_map import GaussianMap
 from gsslam.pruning import decay_of_window, judge, make_room, prune, robust_deviations, scores
 from gsslam.raster import constants as c
 
-CONFIG = PruningConfig(judgements=2, threshold=-0.5, error_weight=1.0, error_margin=2.0)
+CONFIG = PruningConfig(judgements=2, threshold=-0.5, error_weight=0.5)
 KEEP = replace(CONFIG, judgements=0)
 
 
@@ -114,14 +114,14 @@ def test_score_is_the_sum_of_its_parts() -> None:
 
     s = statistics.numpy()
     error = z(s[c.STAT_WEIGHTED_ERROR] / s[c.STAT_WEIGHT])
-    expected = 2 * z(s[c.STAT_MAX_WEIGHT]) - 0.7 * np.maximum(error - 3, 0)
+    expected = 2 * z(s[c.STAT_MAX_WEIGHT]) - 0.7 * np.clip(error, -1.5, 1.5)
     expected += 0.2 * z(opacity.numpy())
     config = replace(
-        CONFIG, contribution_weight=2, error_weight=0.7, error_margin=3, opacity_weight=0.2
+        CONFIG, contribution_weight=2, error_weight=0.7, error_limit=1.5, opacity_weight=0.2
     )
     actual = scores(statistics, opacity, config)
     np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-9)
-    assert expected[7] < -4
+    assert error[7] > 10
 
 
 def test_deviations_are_robust_and_bounded_where_all_are_equal() -> None:
