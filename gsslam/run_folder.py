@@ -67,6 +67,11 @@ class RunFolder:
         return self.path / "trajectory.txt"
 
     @property
+    def ground_truth(self) -> Path:
+        """True poses of the frames that have one, likewise; absent where there are none."""
+        return self.path / "ground_truth.txt"
+
+    @property
     def map(self) -> Path:
         """The spheres, as splat viewers read them."""
         return self.path / "map.ply"
