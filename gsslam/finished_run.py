@@ -6,9 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.errors import DatasetError
+from gsslam.evaluation.evaluate import evenly_spaced
 from gsslam.evaluation.records import FrameRecord
 from gsslam.export.ply import read_ply
 from gsslam.results import SphereState
@@ -62,6 +66,21 @@ class FinishedRun:
     def seen(self) -> list[FrameRecord]:
         """The frames that have a pose, in its order."""
         return [record for record in self.records if record.seen]
+
+    def tracked_views(self, count: int) -> list[tuple[FrameRecord, NDArray[np.float64]]]:
+        """Return up to ``count`` frames that were not lost, evenly spaced, with their poses.
+
+        Raises DatasetError where there is none.
+        """
+        poses = self.trajectory.T_world_camera
+        views = [
+            (record, pose)
+            for record, pose in zip(self.seen, poses, strict=True)
+            if record.status == "tracked"
+        ]
+        if not views:
+            raise DatasetError(f"the run {self.folder.path} has no frame that was tracked")
+        return [views[i] for i in sorted(evenly_spaced(len(views), count))]
 
     def spheres(self) -> SphereState:
         """Read the map; raises DatasetError where it is missing, damaged or empty."""

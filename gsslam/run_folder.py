@@ -126,6 +126,11 @@ class RunFolder:
         """Six frames: input, render, depths and error."""
         return self.path / "plots" / "frames.png"
 
+    @property
+    def exports(self) -> Path:
+        """What ``gsslam export`` and ``gsslam render`` write, unless told otherwise."""
+        return self.path / "export"
+
     def write_config(self, config: SlamConfig, run: Mapping[str, Any]) -> None:
         """Write ``config`` and, as its section ``run``, what else decided the run."""
         text = config_to_yaml(config) + "\n# What the configuration was run on.\n"

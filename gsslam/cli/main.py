@@ -15,6 +15,7 @@ from gsslam.cli import status
 from gsslam.cli.datasets import Datasets
 from gsslam.cli.doctor import Doctor
 from gsslam.cli.eval import Eval
+from gsslam.cli.export import Export
 from gsslam.cli.report import Report
 from gsslam.cli.run import Run, run_defaults
 from gsslam.errors import GsslamError
@@ -35,7 +36,7 @@ Examples:
 Help on a command: gsslam run --help. Version: gsslam --version.
 """
 
-_Command = Run | Eval | Report | Datasets | Doctor
+_Command = Run | Eval | Report | Export | Datasets | Doctor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +74,7 @@ def _parse(arguments: list[str]) -> _Command:
         Annotated[Run, _subcommand(Run, arguments, default=run_defaults(arguments))]
         | Annotated[Eval, _subcommand(Eval, arguments)]
         | Annotated[Report, _subcommand(Report, arguments)]
+        | Annotated[Export, _subcommand(Export, arguments)]
         | Annotated[Datasets, _subcommand(Datasets, arguments)]
         | Annotated[Doctor, _subcommand(Doctor, arguments)]
     )

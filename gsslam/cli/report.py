@@ -27,7 +27,9 @@ class Report:
     """
 
     # Folders that `gsslam run` wrote.
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]", help_behavior_hint="")]
+    runs: Annotated[
+        Positional[tuple[Path, ...]], arg(metavar="RUN [RUN ...]", help_behavior_hint="")
+    ]
     # The file to write. Default: report.html in the folder of the run; of several runs, here.
     out: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None
     # Images of this many frames of each run.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from gsslam.camera import Camera
 from gsslam.datasets.base import Dataset
-from gsslam.evaluation.evaluate import Sample, sample_positions
+from gsslam.evaluation.evaluate import Sample, evenly_spaced
 from gsslam.finished_run import FinishedRun
 from gsslam.frame import Frame
 from gsslam.rendering import MapRenderer
@@ -79,7 +79,7 @@ def make_slides(
     cannot be read.
     """
     seen = run.seen
-    positions = sorted(sample_positions(len(seen), count))
+    positions = sorted(evenly_spaced(len(seen), count))
     camera = run.camera() if dataset is None else dataset.camera
     samples = []
     for done, position in enumerate(positions):
