@@ -72,15 +72,17 @@ class FinishedRun:
 
         Raises DatasetError where there is none.
         """
-        poses = self.trajectory.T_world_camera
-        views = [
-            (record, pose)
-            for record, pose in zip(self.seen, poses, strict=True)
-            if record.status == "tracked"
-        ]
-        if not views:
+        poses = self.tracked().T_world_camera
+        records = [record for record in self.seen if record.status == "tracked"]
+        chosen = sorted(evenly_spaced(len(records), count))
+        return [(records[i], poses[i]) for i in chosen]
+
+    def tracked(self) -> Trajectory:
+        """Return the poses of the frames that were not lost; raises DatasetError for none."""
+        kept = [i for i, record in enumerate(self.seen) if record.status == "tracked"]
+        if not kept:
             raise DatasetError(f"the run {self.folder.path} has no frame that was tracked")
-        return [views[i] for i in sorted(evenly_spaced(len(views), count))]
+        return Trajectory(self.trajectory.timestamps[kept], self.trajectory.T_world_camera[kept])
 
     def spheres(self) -> SphereState:
         """Read the map; raises DatasetError where it is missing, damaged or empty."""

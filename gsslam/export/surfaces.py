@@ -18,7 +18,7 @@ from gsslam.rendering import MapRenderer
 from gsslam.results import RenderedView
 
 # Share of the light that the map must stop.
-_LEAST_SILHOUETTE = 0.9
+_LEAST_SILHOUETTE = 0.6
 # Relative difference of depth among a pixel and its neighbours that makes an edge.
 _EDGE = 0.05
 
