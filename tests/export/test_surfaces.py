@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -16,13 +17,21 @@ from gsslam import open_dataset
 from gsslam.datasets.base import Dataset
 from gsslam.errors import ConfigError, DatasetError, OutputError
 from gsslam.export.coloured_ply import write_coloured_ply
-from gsslam.export.mesh import write_mesh
+from gsslam.export.mesh import require_open3d, write_mesh
 from gsslam.export.pointcloud import surface_normals, write_point_cloud
 from gsslam.export.surfaces import SurfaceView, solid_depth
 from gsslam.geometry import inverse
 from gsslam.results import RenderedView, SphereState
 
 PLACES = (0, 6, 12, 18, 24)
+
+
+@pytest.fixture
+def o3d() -> Any:
+    try:
+        return require_open3d()
+    except ConfigError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +74,9 @@ def read_mesh(path: Path) -> tuple[NDArray, NDArray, NDArray]:
     return xyz, rgb, np.stack(list(face["vertex_indices"]))
 
 
-def test_the_mesh_is_the_room(room: Dataset, views: list[SurfaceView], tmp_path: Path) -> None:
-    pytest.importorskip("open3d", reason="needs the extra mesh")
+def test_the_mesh_is_the_room(
+    o3d: Any, room: Dataset, views: list[SurfaceView], tmp_path: Path
+) -> None:
     path = tmp_path / "mesh.ply"
     count = write_mesh(path, views, room.camera, 0.03, 10.0)
     xyz, rgb, triangles = read_mesh(path)
@@ -88,9 +98,8 @@ def test_the_mesh_is_the_room(room: Dataset, views: list[SurfaceView], tmp_path:
 
 
 def test_the_mesh_has_the_same_bytes_every_time_and_open3d_reads_it(
-    room: Dataset, views: list[SurfaceView], tmp_path: Path
+    o3d: Any, room: Dataset, views: list[SurfaceView], tmp_path: Path
 ) -> None:
-    o3d = pytest.importorskip("open3d", reason="needs the extra mesh")
     paths = [tmp_path / name for name in ("a.ply", "b.ply")]
     for path in paths:
         write_mesh(path, views, room.camera, 0.05, 10.0)
@@ -103,9 +112,8 @@ def test_the_mesh_has_the_same_bytes_every_time_and_open3d_reads_it(
 
 
 def test_colours_of_the_mesh_are_those_seen(
-    room: Dataset, views: list[SurfaceView], tmp_path: Path
+    o3d: Any, room: Dataset, views: list[SurfaceView], tmp_path: Path
 ) -> None:
-    pytest.importorskip("open3d", reason="needs the extra mesh")
     halves = []
     for view in views:
         colour = np.zeros_like(view.colour)
@@ -130,9 +138,12 @@ def test_colours_of_the_mesh_are_those_seen(
 
 
 def test_what_cannot_become_a_mesh(
-    room: Dataset, views: list[SurfaceView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    o3d: Any,
+    room: Dataset,
+    views: list[SurfaceView],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pytest.importorskip("open3d", reason="needs the extra mesh")
     path = tmp_path / "mesh.ply"
     for voxel, depth, message in ((0, 10, "--voxel 0"), (0.1, float("nan"), "--max-depth nan")):
         with pytest.raises(ConfigError, match=message):
@@ -210,8 +221,7 @@ def test_normals_of_a_tilted_plane_are_exact(room: Dataset) -> None:
     np.testing.assert_allclose(normals[0], normal, atol=1e-4)
 
 
-def test_open3d_reads_the_points(tmp_path: Path) -> None:
-    o3d = pytest.importorskip("open3d", reason="needs the extra mesh")
+def test_open3d_reads_the_points(o3d: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     xyz, rgb = rng.normal(size=(20, 3)).astype(np.float32), rng.random((20, 3), np.float32)
     path = tmp_path / "points.ply"
