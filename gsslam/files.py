@@ -35,14 +35,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside ``path``; on success it becomes ``path``, else it goes.
+    """Yield a new folder beside ``path``; on success it becomes ``path``, else it is removed.
 
-    Raises OutputError where it cannot be written, or where ``path`` holds something already.
+    Raises OutputError where ``path`` exists and is not an empty folder, or the disk refuses.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise OutputError(f"{path} is there already: remove it, or name another with --out")
+            raise OutputError(f"{path} exists already: choose a new folder, or remove it")
         temporary.mkdir(parents=True)
         yield temporary
         temporary.replace(path)

@@ -54,18 +54,41 @@ def write_images(folder: Path, images: Iterable[Image]) -> int:
     count = 0
     with atomic_folder(folder) as temporary:
         for count, image in enumerate(images, start=1):
-            bgr = np.ascontiguousarray(image[..., ::-1])
-            if not cv2.imwrite(str(temporary / f"{count - 1:06d}.png"), bgr):
-                raise OutputError(f"cannot write images to {folder}; is the disk full?")
+            write_png(temporary / f"{count - 1:06d}.png", image)
     return count
 
 
+def write_png(path: Path, image: Image) -> None:
+    """Write ``image`` (H, W, 3), red first; raises OSError, where OpenCV would only tell stderr."""
+    _, data = cv2.imencode(".png", np.ascontiguousarray(image[..., ::-1]))
+    path.write_bytes(data.tobytes())
+
+
 def _frames_in(path: Path) -> int:
+    """Return how many images the film has; 0 where its end is missing."""
+    if "moov" not in _boxes(path):  # FFmpeg would complain on stderr
+        return 0
     capture = cv2.VideoCapture(str(path))
     try:
         return int(capture.get(cv2.CAP_PROP_FRAME_COUNT)) if capture.isOpened() else 0
     finally:
         capture.release()
+
+
+def _boxes(path: Path) -> list[str]:
+    """Return the types of the outermost boxes of an MP4 that are whole (ISO 14496-12, 4.2)."""
+    types, at, size = [], 0, path.stat().st_size
+    with path.open("rb") as file:
+        while at + 16 <= size:
+            file.seek(at)
+            head = file.read(16)
+            length = int.from_bytes(head[:4], "big")
+            if length == 1:  # a box over 4 GB says its size after its type
+                length = int.from_bytes(head[8:], "big")
+            at += max(length, 8)
+            if at <= size:
+                types.append(head[4:8].decode("latin-1"))
+    return types
 
 
 @contextlib.contextmanager

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from gsslam.camera import Camera
 from gsslam.datasets.base import Dataset
-from gsslam.errors import OutputError
 from gsslam.evaluation.records import FrameRecord
 from gsslam.export.surfaces import OnView
 from gsslam.files import atomic_folder
 from gsslam.geometry import inverse, quaternion_from_matrix
+from gsslam.movie import write_png
 from gsslam.results import SphereState
 
 _NO_TRACK = "0"
@@ -45,9 +44,7 @@ def write_colmap(
         lines = []
         for number, (record, pose) in enumerate(views, start=1):
             name = f"{record.index:06d}.png"
-            bgr = np.ascontiguousarray(dataset[record.index].rgb[..., ::-1])
-            if not cv2.imwrite(str(images / name), bgr):
-                raise OutputError(f"cannot write {path / 'images' / name}")
+            write_png(images / name, dataset[record.index].rgb)
             lines.append(_image_lines(number, pose, name))
             on_view(number, len(views))
         (model / "images.txt").write_text("".join(lines), encoding="ascii")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +23,6 @@ from gsslam.report.page_plots import cost_svg, errors_svg, path_svg
 _TEMPLATE = "page.html.j2"
 # More would make a file of hundreds of megabytes.
 MOST_FRAMES = 500
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,42 +67,46 @@ def write_report(
         raise ConfigError(f"--frames {options.frames} must be from 1 to {MOST_FRAMES}")
     runs = [FinishedRun.read(path, dataset_path=options.dataset_path) for path in paths]
     names = distinct_names(paths)
-    lines = [
-        Line(name if len(runs) > 1 else "", RUN_COLOURS[i % len(RUN_COLOURS)], run.records)
-        for i, (name, run) in enumerate(zip(names, runs, strict=True))
-    ]
     total = len(runs) * options.frames
     shown = []
-    for i, run in enumerate(runs):
+    for i, (name, run) in enumerate(zip(names, runs, strict=True)):
 
         def progress(done: int, _: int, before: int = i * options.frames) -> None:
             on_frame(before + done, total)
 
-        shown.append(_show(run, names[i], lines[i].colour, i, options, progress))
-    page = (
-        _environment()
-        .get_template(_TEMPLATE)
-        .render(
-            title=" · ".join(names),
-            version=gsslam.__version__,
-            runs=shown,
-            table=_metric_rows(runs),
-            errors_svg=errors_svg(lines),
-            cost_svg=cost_svg(
-                lines, [_number(run.metrics.get("memory_budget_mb")) or 0 for run in runs]
-            ),
-            differences=_differences(runs),
-        )
-    )
+        shown.append(_show(run, name, i, options, progress))
+    page = _environment().get_template(_TEMPLATE).render(_context(runs, shown))
     with atomic_path(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return [f"{each.name}: {each.note}" for each in shown if each.note]
 
 
+def _context(runs: Sequence[FinishedRun], shown: Sequence[_Shown]) -> dict[str, Any]:
+    """Return what the template names."""
+    lines = [
+        Line(each.name if len(runs) > 1 else "", each.colour, run.records)
+        for run, each in zip(runs, shown, strict=True)
+    ]
+    budgets_mb = [_number(run.metrics.get("memory_budget_mb")) or 0 for run in runs]
+    return {
+        "title": " · ".join(each.name for each in shown),
+        "version": gsslam.__version__,
+        "runs": shown,
+        "table": _metric_rows(runs),
+        "errors_svg": errors_svg(lines),
+        "cost_svg": cost_svg(lines, budgets_mb),
+        "differences": _differences(runs),
+    }
+
+
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest endings of ``paths``, at least two parts long, that tell them apart."""
-    parts = [path.absolute().resolve().parts[1:] for path in paths]
-    for length in range(min(2, *map(len, parts)) if len(parts) > 1 else 2, 64):
+    """Return the shortest endings of ``paths``, at least two parts long, that tell them apart.
+
+    The same folder given twice is numbered.
+    """
+    parts = [path.resolve().parts[1:] for path in paths]
+    names: list[str] = []
+    for length in range(2, max(map(len, parts)) + 2):
         names = ["/".join(each[-length:]) for each in parts]
         if len(set(names)) == len(set(parts)):
             break
@@ -118,29 +119,31 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 def _show(
     run: FinishedRun,
     name: str,
-    colour: str,
     number: int,
     options: ReportOptions,
     on_frame: Callable[[int, int], None],
 ) -> _Shown:
     renderer = MapRenderer(run.spheres(), run.config.map.low_pass, options.device)
-    dataset, note = None, ""
+    dataset, notes = None, []
+    if run.metrics.get("failure"):
+        notes.append(f"the run failed: {run.metrics['failure']}")
     try:
         dataset = run.source.open()
     except (DatasetError, ConfigError) as error:
         # The run's own camera may still be there; without it, this error is raised again.
         run.camera()
-        note = f"input images are left out: {error}"
-    failure = run.metrics.get("failure")
-    if failure:
-        note = f"the run failed: {failure}. {note}".strip()
+        notes.append(f"input images are left out: {error}")
+    if run.metrics.get("psnr_db") is None:
+        notes.append("its views are not scored: 'gsslam eval' does it")
+    elif run.metrics.get("ate_rmse_cm") is not None and not run.folder.ground_truth.exists():
+        notes.append("the true path is left out: 'gsslam eval' writes it")
     return _Shown(
         name=name,
-        colour=colour,
+        colour=RUN_COLOURS[number % len(RUN_COLOURS)],
         about=_about(run),
         path_svg=path_svg(run, f"path{number}"),
         slides=make_slides(run, dataset, renderer, options.frames, on_frame),
-        note=note,
+        note="; ".join(notes),
         configuration=run.folder.config.read_text(encoding="utf-8"),
     )
 

@@ -88,7 +88,7 @@ def test_it_appears_whole_or_not_at_all(small_run: Path, tmp_path: Path) -> None
     folder.mkdir()
     write_colmap(folder, state, dataset, views)  # an empty folder is none of anybody's
     before = (folder / "sparse" / "0" / "images.txt").read_bytes()
-    with pytest.raises(OutputError, match="is there already"):
+    with pytest.raises(OutputError, match="exists already"):
         write_colmap(folder, state, dataset, views)
     assert (folder / "sparse" / "0" / "images.txt").read_bytes() == before
     with pytest.raises(OutputError, match="cannot write"):
