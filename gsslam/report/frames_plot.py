@@ -29,7 +29,7 @@ def plot_frames(path: Path, samples: Sequence[Sample]) -> None:
     """Draw input, render, both depths and the colour error of each sample, a row each."""
     height, width = samples[0].frame.depth.shape
     figure, grid = _panel_grid(len(samples), height / width)
-    depth_scale = depth_range(samples)
+    depth_scale = depth_range([sample.frame.depth for sample in samples])
     for row, sample in zip(grid, samples, strict=True):
         for axes, image in zip(row, panels(sample, depth_scale), strict=True):
             axes.imshow(image, interpolation="nearest", aspect="auto")
@@ -86,9 +86,8 @@ def panels(sample: Sample, depth_scale: Normalize) -> list[NDArray[Any]]:
     ]
 
 
-def depth_range(samples: Sequence[Sample], *, rendered: bool = False) -> Normalize:
-    """Return one range of depth for all panels: most of what was measured, or ``rendered``."""
-    images = [sample.view.depth if rendered else sample.frame.depth for sample in samples]
+def depth_range(images: Sequence[NDArray[np.float32]]) -> Normalize:
+    """Return one range of depth for all panels: most of what is in the depth ``images``."""
     measured = np.concatenate([np.zeros(0), *(image[image > 0] for image in images)])
     if measured.size == 0:
         return Normalize(0, 1)

@@ -10,7 +10,7 @@ from typing import Any
 import cv2
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.colors import to_hex
+from matplotlib.colors import Normalize, to_hex
 from numpy.typing import NDArray
 
 from gsslam.camera import Camera
@@ -32,7 +32,9 @@ from gsslam.report.frames_plot import (
 # Wider images are made smaller: the report is for looking, the numbers come from all pixels.
 _MOST_WIDTH = 480
 _WEBP_QUALITY = 80
-# What stands in for a frame that cannot be read.
+# The range of depth is that of this many frames.
+_RANGE_FRAMES = 6
+# What can be shown without the dataset.
 _RENDERED_PANELS = ("render", "rendered depth")
 
 
@@ -78,37 +80,39 @@ def make_slides(
     Without ``dataset`` only what the map shows. Raises DatasetError where a frame or the camera
     cannot be read.
     """
-    seen = run.seen
-    positions = sorted(evenly_spaced(len(seen), count))
     camera = run.camera() if dataset is None else dataset.camera
-    samples = []
-    for done, position in enumerate(positions):
-        record, pose = seen[position], run.trajectory.T_world_camera[position]
-        view = renderer.render(pose, camera)
+
+    def sample(position: int) -> Sample:
+        record = run.seen[position]
+        view = renderer.render(run.trajectory.T_world_camera[position], camera)
         frame = _blank(camera) if dataset is None else dataset[record.index]
-        samples.append(Sample(frame, view, record))
-        on_frame(done + 1, len(positions))
-    scale = depth_range(samples, rendered=dataset is None)
+        return Sample(frame, view, record)
+
+    first = [sample(position) for position in evenly_spaced(len(run.seen), _RANGE_FRAMES)]
+    scale = depth_range([s.view.depth if dataset is None else s.frame.depth for s in first])
     titles = _RENDERED_PANELS if dataset is None else PANEL_TITLES
-    start = float(run.trajectory.timestamps[0]) if len(seen) else 0.0
+    times = run.trajectory.timestamps
+    positions = sorted(evenly_spaced(len(run.seen), count))
     slides = []
-    for sample, position in zip(samples, positions, strict=True):
-        images = zip(PANEL_TITLES, panels(sample, scale), strict=True)
-        seconds = float(run.trajectory.timestamps[position]) - start
-        slides.append(
-            Slide(
-                frame=sample.record.index,
-                seconds=seconds,
-                caption=f"{caption(sample.record, ', ')}, {seconds:.2f} s",
-                images=[(title, _data_uri(image)) for title, image in images if title in titles],
-            )
-        )
-    legends = [
-        _legend("depth; grey: none", f"{scale.vmin:.2f} m", f"{scale.vmax:.2f} m", DEPTH_COLOURS)
-    ]
+    for done, position in enumerate(positions, start=1):
+        seconds = float(times[position] - times[0])
+        slides.append(_slide(sample(position), seconds, scale, titles))
+        on_frame(done, len(positions))
+    low, high = f"{scale.vmin:.2f} m", f"{scale.vmax:.2f} m"
+    legends = [_legend("depth; grey: none", low, high, DEPTH_COLOURS)]
     if dataset is not None:
         legends.append(_legend("mean absolute colour error", "0", f"{ERROR_RANGE}", ERROR_COLOURS))
     return Slides(slides, legends)
+
+
+def _slide(sample: Sample, seconds: float, scale: Normalize, titles: Sequence[str]) -> Slide:
+    images = zip(PANEL_TITLES, panels(sample, scale), strict=True)
+    return Slide(
+        frame=sample.record.index,
+        seconds=seconds,
+        caption=f"{caption(sample.record, ', ')}, {seconds:.2f} s",
+        images=[(title, _data_uri(image)) for title, image in images if title in titles],
+    )
 
 
 def _blank(camera: Camera) -> Frame:
