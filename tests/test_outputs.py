@@ -156,6 +156,18 @@ def test_the_dataset_is_not_needed_to_render(run: Path) -> None:
     assert main(["export", "run", "--format", "pointcloud"]) == 0
 
 
+def test_runs_of_earlier_versions_ask_the_dataset_for_the_camera(run: Path) -> None:
+    lines = (run / "config.yaml").read_text().splitlines(keepends=True)
+    start = lines.index("  camera:\n")
+    (run / "config.yaml").write_text("".join(lines[:start]))
+    (run / "ground_truth.txt").unlink()
+    assert FinishedRun.read(run).camera() == FinishedRun.read(run).source.open().camera
+    assert len(FinishedRun.read(run).compared()[1]) == 0
+    assert main(["render", "run", "--seconds", "0.1", "--out", "images"]) == 0
+    assert main(["report", "run", "--frames", "2"]) == 0
+    assert "the true path is left out" in (run / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
