@@ -12,6 +12,7 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
@@ -142,42 +143,32 @@ class ProgressReport(_Report):
         return "  ".join(parts)
 
 
-class CountReport(_Report):
-    """Progress of a job whose pieces are counted; shown on a terminal only."""
+class _TaskReport(_Report):
+    """Progress of one task; shown on a terminal only."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *columns: ProgressColumn) -> None:
         console = Console(stderr=True, highlight=False)
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True),
+            *(TextColumn("{task.description}"), BarColumn(), *columns),
             console=console,
             disable=not console.is_terminal,
         )
         self._task = self._bar.add_task(name, total=None)
 
-    def update(self, done: int, total: int) -> None:
-        """Show how many pieces are done, of how many."""
+    def update(self, done: int, total: int | None) -> None:
+        """Show how much is done; the total may be unknown."""
         self._bar.update(self._task, completed=done, total=total)
 
 
-class DownloadReport(_Report):
-    """Progress of a download."""
+class CountReport(_TaskReport):
+    """Progress of a task whose pieces are counted."""
 
     def __init__(self, name: str) -> None:
-        self._console = Console(stderr=True, highlight=False)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-        self._task = self._bar.add_task(name, total=None)
+        super().__init__(name, MofNCompleteColumn(), TimeRemainingColumn(compact=True))
 
-    def update(self, done_bytes: int, total_bytes: int | None) -> None:
-        """Show how much is there; the total is unknown where the server does not say it."""
-        self._bar.update(self._task, completed=done_bytes, total=total_bytes)
+
+class DownloadReport(_TaskReport):
+    """Progress of a download, in bytes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())

@@ -16,6 +16,7 @@ from gsslam.export.spz import write_spz
 from gsslam.export.surfaces import OnView, SurfaceView, surface_views
 from gsslam.finished_run import FinishedRun
 from gsslam.rendering import MapRenderer
+from gsslam.results import SphereState
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,15 @@ class ExportOptions:
     device: str = "cpu"
 
 
+# Writes a run to a path and returns what was written, in words.
+_Write = Callable[[FinishedRun, Path, ExportOptions, OnView], str]
+
+
 @dataclass(frozen=True)
 class _Format:
     # Below the folder of the run.
     default_name: str
-    # Writes a run to a path and returns what was written, in words.
-    write: Callable[[FinishedRun, Path, ExportOptions, OnView], str]
+    write: _Write
 
 
 def export_run(
@@ -62,22 +66,15 @@ def export_run(
     return target, chosen.write(run, target, options, on_view)
 
 
-def _ply(run: FinishedRun, out: Path, options: ExportOptions, on_view: OnView) -> str:
-    state = run.spheres()
-    write_ply(state, out)
-    return f"{len(state):,} spheres"
+def _spheres(write: Callable[[SphereState, Path], None]) -> _Write:
+    """Return the writer of a format that holds the spheres as they are."""
 
+    def write_run(run: FinishedRun, out: Path, options: ExportOptions, on_view: OnView) -> str:
+        state = run.spheres()
+        write(state, out)
+        return f"{len(state):,} spheres"
 
-def _compact(run: FinishedRun, out: Path, options: ExportOptions, on_view: OnView) -> str:
-    state = run.spheres()
-    write_compact(state, out)
-    return f"{len(state):,} spheres"
-
-
-def _spz(run: FinishedRun, out: Path, options: ExportOptions, on_view: OnView) -> str:
-    state = run.spheres()
-    write_spz(state, out)
-    return f"{len(state):,} spheres"
+    return write_run
 
 
 def _mesh(run: FinishedRun, out: Path, options: ExportOptions, on_view: OnView) -> str:
@@ -105,9 +102,9 @@ def _views(run: FinishedRun, options: ExportOptions, on_view: OnView) -> Iterato
 
 
 FORMATS = {
-    "ply": _Format("map.ply", _ply),
-    "compact": _Format("map.npz", _compact),
-    "spz": _Format("map.spz", _spz),
+    "ply": _Format("map.ply", _spheres(write_ply)),
+    "compact": _Format("map.npz", _spheres(write_compact)),
+    "spz": _Format("map.spz", _spheres(write_spz)),
     "mesh": _Format("mesh.ply", _mesh),
     "pointcloud": _Format("points.ply", _point_cloud),
     "colmap": _Format("colmap", _colmap),

@@ -18,7 +18,7 @@ from gsslam.datasets.base import Dataset
 from gsslam.errors import ConfigError, DatasetError, OutputError
 from gsslam.export.coloured_ply import write_coloured_ply
 from gsslam.export.mesh import require_open3d, write_mesh
-from gsslam.export.pointcloud import surface_normals, write_point_cloud
+from gsslam.export.pointcloud import surface_points, write_point_cloud
 from gsslam.export.surfaces import SurfaceView, solid_depth
 from gsslam.geometry import inverse
 from gsslam.results import RenderedView, SphereState
@@ -187,7 +187,8 @@ def test_points_are_spheres_on_surfaces_with_their_normals(
             for name in ("xyz", "log_radius", "opacity_logit", "rgb")
         )
     )
-    normals, seen = surface_normals(both, views, room.camera)
+    points = surface_points(both, views, room.camera)
+    normals, seen = points.normals, points.seen
     assert seen[: len(on)].mean() > 0.85  # the rest is at edges
     assert seen[len(on) :].mean() < 0.05
     np.testing.assert_allclose(np.linalg.norm(normals[seen], axis=1), 1, atol=1e-5)
@@ -198,7 +199,7 @@ def test_points_are_spheres_on_surfaces_with_their_normals(
     count = write_point_cloud(path, both, views, room.camera)
     vertex = PlyData.read(str(path))["vertex"].data
     assert len(vertex) == count == seen.sum()
-    np.testing.assert_array_equal(vertex["z"], both.xyz[seen, 2])
+    np.testing.assert_array_equal(vertex["z"], points.xyz[seen, 2])
     np.testing.assert_array_equal(vertex["ny"], normals[seen, 1])
     np.testing.assert_array_equal(vertex["green"], np.rint(255 * both.rgb[seen, 1]))
 
@@ -215,10 +216,15 @@ def test_normals_of_a_tilted_plane_are_exact(room: Dataset) -> None:
     view = SurfaceView(np.eye(4), np.zeros((*depth.shape, 3), np.float32), depth)
     at = (48, 64)
     centre = (rays * depth)[:, at[0], at[1]].astype(np.float32)[None]
-    state = SphereState(centre, np.float32([-5]), np.float32([1]), np.zeros((1, 3), np.float32))
-    normals, seen = surface_normals(state, [view], camera)
-    assert seen.all()
-    np.testing.assert_allclose(normals[0], normal, atol=1e-4)
+    # A centimetre behind the plane, straight behind the pixel's centre.
+    state = SphereState(
+        centre * np.float32(1.005), np.float32([-3]), np.float32([1]), np.zeros((1, 3), np.float32)
+    )
+    points = surface_points(state, [view], camera)
+    assert points.seen.all()
+    np.testing.assert_allclose(points.normals[0], normal, atol=1e-4)
+    assert normal @ points.xyz[0] == pytest.approx(-2.0, abs=1e-5)
+    assert abs(normal @ state.xyz[0] + 2.0) > 5e-3
 
 
 def test_open3d_reads_the_points(o3d: Any, tmp_path: Path) -> None:
