@@ -12,7 +12,7 @@ def require(module: str, extra: str, purpose: str) -> ModuleType:
     """Import a module of an optional extra; raises ConfigError saying what to install."""
     try:
         return importlib.import_module(module)
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # the latter where a system library is missing
         raise ConfigError(
             f"{purpose} needs {module} ({error}); pip install 'gsslam[{extra}]'"
         ) from error

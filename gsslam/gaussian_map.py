@@ -54,8 +54,7 @@ class GaussianMap:
 
     def load(self, state: SphereState) -> None:
         """Replace all spheres; raises ConfigError if they do not fit into the capacity."""
-        columns = [state.xyz.T, state.log_radius[None], state.opacity_logit[None], state.rgb.T]
-        parameters = torch.from_numpy(np.concatenate(columns).astype(np.float32))
+        parameters = torch.from_numpy(state.columns())
         if parameters.shape[1] > self.capacity:
             raise ConfigError(
                 f"{parameters.shape[1]} spheres do not fit into map.capacity {self.capacity}"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from gsslam.export.ply import read_ply
+from gsslam.finished_run import FinishedRun
 from gsslam.interrupt import interruptible
 from gsslam.report import Cost, OnProgress, TrackedSequence, report
 from gsslam.run import RunResult, SlamFactory, make_slam
-from gsslam.run_folder import RunFolder
-from gsslam.source import Source
-from gsslam.trajectory import Trajectory
 
 
 def evaluate_run(
@@ -28,25 +25,20 @@ def evaluate_run(
     memory) is kept. ``dataset_path`` says where the dataset lies now, if it moved. Raises
     DatasetError where the folder or the dataset is incomplete.
     """
-    folder = RunFolder(path)
-    config, run = folder.read_config()
-    source = Source.from_values(run)
-    if dataset_path is not None:
-        source = replace(source, path=dataset_path)
-    stored = folder.read_metrics()
-    records = folder.read_frames()
-    trajectory = Trajectory.read(folder.trajectory)
-    state = read_ply(folder.map)
-    dataset = source.open()
+    run = FinishedRun.read(path, dataset_path=dataset_path)
+    state = read_ply(run.folder.map)
+    dataset = run.source.open()
     stored_costs = ("loop_s", "peak_memory_mb", "peak_budget_mb", "gpu_memory_mb")
-    cost = Cost(*(stored.get(name) for name in stored_costs))
-    tracked = TrackedSequence(records, trajectory, cost)
+    cost = Cost(*(run.metrics.get(name) for name in stored_costs))
+    tracked = TrackedSequence(run.records, run.trajectory, cost)
     with (
-        make_slam(config, dataset.camera, device, slam_factory) as slam,
+        make_slam(run.config, dataset.camera, device, slam_factory) as slam,
         interruptible() as interrupt,
     ):
         slam.map.load(state)
         metrics = report(
-            folder, dataset, slam, tracked, stored, interrupt=interrupt, on_progress=on_progress
+            *(run.folder, dataset, slam, tracked, run.metrics),
+            interrupt=interrupt,
+            on_progress=on_progress,
         )
     return RunResult(path, metrics, interrupt.requested)

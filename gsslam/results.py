@@ -74,6 +74,11 @@ class SphereState:
     def __len__(self) -> int:
         return len(self.xyz)
 
+    def columns(self) -> NDArray[np.float32]:
+        """Return the (8, N) matrix that renderers take: rows as in raster/constants.py."""
+        rows = [self.xyz.T, self.log_radius[None], self.opacity_logit[None], self.rgb.T]
+        return np.ascontiguousarray(np.concatenate(rows), dtype=np.float32)
+
 
 @dataclass(frozen=True)
 class Metric:

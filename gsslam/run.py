@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,8 @@ def run_dataset(
     source = source or Source(dataset.name)
     with claimed_folder(out_folder) as folder, folder.logging():
         _log.info("gsslam %s on %s, device %s", gsslam.__version__, dataset.name, options.device)
-        folder.write_config(config, {**source.to_values(), **_run_values(options)})
+        about = {**source.to_values(), **_run_values(options)}
+        folder.write_config(config, {**about, "camera": asdict(dataset.camera)})
         run = _Run(folder, dataset, config, options, on_progress, slam_factory)
         return run.execute()
 

@@ -67,6 +67,11 @@ class RunFolder:
         return self.path / "trajectory.txt"
 
     @property
+    def ground_truth(self) -> Path:
+        """True poses of the frames that have one, likewise; absent where there are none."""
+        return self.path / "ground_truth.txt"
+
+    @property
     def map(self) -> Path:
         """The spheres, as splat viewers read them."""
         return self.path / "map.ply"
@@ -120,6 +125,11 @@ class RunFolder:
     def frames_plot(self) -> Path:
         """Six frames: input, render, depths and error."""
         return self.path / "plots" / "frames.png"
+
+    @property
+    def exports(self) -> Path:
+        """What ``gsslam export`` and ``gsslam render`` write, unless told otherwise."""
+        return self.path / "export"
 
     def write_config(self, config: SlamConfig, run: Mapping[str, Any]) -> None:
         """Write ``config`` and, as its section ``run``, what else decided the run."""

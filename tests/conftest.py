@@ -6,6 +6,9 @@ import pytest
 import torch
 
 from gsslam import _native
+from gsslam.run import run_dataset
+from gsslam.source import Source
+from tests.small_room import CONFIG as SMALL_CONFIG
 
 # Torch's idle threads spin, which takes the processors from the native pool.
 torch.set_num_threads(1)
@@ -19,6 +22,15 @@ def data_root() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real sequences at {folder}; set GSSLAM_DATA to their folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a run over the synthetic room, 12 frames of 96 x 72; not to be changed."""
+    out = tmp_path_factory.mktemp("runs") / "room"
+    source = Source("synthetic/room", resolution=(96, 72), max_frames=12)
+    run_dataset(source.open(), SMALL_CONFIG, out, source=source)
+    return out
 
 
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")

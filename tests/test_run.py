@@ -27,7 +27,7 @@ from tests.oracle_slam import OracleSlam
 ROOM = Source("synthetic/room", resolution=(48, 36), max_frames=17)
 FILES = {
     *("config.yaml", "trajectory.txt", "map.ply", "map.npz", "metrics.json"),
-    *("frames.jsonl", "log.txt"),
+    *("ground_truth.txt", "frames.jsonl", "log.txt"),
     *("plots/trajectory.png", "plots/frames.png", "plots/memory.png"),
 }
 
@@ -229,7 +229,7 @@ def test_a_failure_midway_loses_nothing(tmp_path: Path, kind: type[Exception]) -
     assert folder.read_metrics()["failure"] == "the oracle has nothing more to say"
     assert "stopped at frame 8: the oracle has nothing more to say" in folder.log.read_text()
     plots = {name for name in FILES if name.startswith("plots")}
-    assert files_in(folder.path) == FILES - plots | {"flight.jsonl"}
+    assert files_in(folder.path) == FILES - plots - {"ground_truth.txt"} | {"flight.jsonl"}
     result = evaluate_run(folder.path, slam_factory=OracleSlam)
     assert values(result)["frames"] == 8
     assert values(result)["psnr_db"] > 20
@@ -262,7 +262,7 @@ def test_sequences_without_ground_truth_can_be_run(tmp_path: Path) -> None:
     result = run_dataset(room, SlamConfig(), tmp_path / "run", slam_factory=OracleSlam)
     assert values(result)["ate_rmse_cm"] is None
     assert values(result)["psnr_db"] > 5
-    assert files_in(tmp_path / "run") == FILES
+    assert files_in(tmp_path / "run") == FILES - {"ground_truth.txt"}
 
 
 @pytest.mark.parametrize(

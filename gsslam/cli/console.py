@@ -12,12 +12,15 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 from rich.table import Table
+
+from gsslam.metrics_table import METRICS_TABLE
 
 if TYPE_CHECKING:
     from gsslam.report import Progress as RunProgress
@@ -26,48 +29,6 @@ if TYPE_CHECKING:
 
 # Where stderr is no terminal, a line of progress comes this often.
 _SECONDS_BETWEEN_LINES = 10.0
-
-# Sections of the table; name in metrics.json, what a reader calls it, decimals.
-_TABLE = (
-    (
-        ("frames", "frames", 0),
-        ("lost_frames", "frames lost", 0),
-        ("recoveries", "times found again", 0),
-        ("skipped_frames", "frames skipped (unreadable)", 0),
-        ("dropped_frames", "frames dropped (no time)", 0),
-        ("keyframes", "keyframes", 0),
-    ),
-    (
-        ("ate_rmse_cm", "ATE RMSE, all frames", 2),
-        ("rpe_translation_cm", "RPE translation, frame to frame", 3),
-        ("rpe_rotation_deg", "RPE rotation, frame to frame", 3),
-        ("rpe_translation_1s_cm", "RPE translation, over a second", 2),
-        ("rpe_rotation_1s_deg", "RPE rotation, over a second", 2),
-    ),
-    (
-        ("psnr_db", "PSNR, all frames", 2),
-        ("psnr_exposure_db", "PSNR, exposure fitted", 2),
-        ("psnr_heldout_db", "PSNR, held-out frames", 2),
-        ("psnr_heldout_exposure_db", "PSNR, held-out, exposure fitted", 2),
-        ("ssim", "SSIM, all frames", 3),
-        ("ssim_heldout", "SSIM, held-out frames", 3),
-        ("depth_l1_cm", "depth L1", 2),
-        ("depth_coverage_pct", "depth covered", 1),
-    ),
-    (
-        ("frames_per_s", "speed, reading included", 1),
-        ("reading_ms", "reading, mean a frame", 1),
-        ("tracking_ms", "tracking, mean a frame", 1),
-        ("mapping_ms", "mapping, mean a frame", 1),
-        ("waiting_ms", "tracking's wait for mapping, mean a frame", 1),
-        ("peak_memory_mb", "peak memory of the process", 0),
-        ("gpu_memory_mb", "memory in use on the GPU", 0),
-        ("peak_budget_mb", "peak of what the memory budget counts", 0),
-        ("spheres", "spheres", 0),
-        ("map_mb", "map file", 2),
-        ("compact_map_mb", "compact map file", 2),
-    ),
-)
 
 
 class _Output(Console):
@@ -105,18 +66,14 @@ def metrics_table(metrics: tuple[Metric, ...]) -> Table:
     table.add_column("metric", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
     table.add_column("unit", style="dim", no_wrap=True)
-    for section in _TABLE:
-        for name, label, decimals in section:
-            metric = by_name.get(name)
+    for section in METRICS_TABLE:
+        for row in section:
+            metric = by_name.get(row.name)
             if metric is not None:
-                style = "bold" if name in ("ate_rmse_cm", "psnr_db", "frames_per_s") else None
-                table.add_row(label, _formatted(metric.value, decimals), metric.unit, style=style)
+                style = "bold" if row.is_headline else None
+                table.add_row(row.label, row.formatted(metric.value), row.unit, style=style)
         table.add_section()
     return table
-
-
-def _formatted(value: float | None, decimals: int) -> str:
-    return "-" if value is None else f"{value:,.{decimals}f}"
 
 
 class _Report:
@@ -186,22 +143,32 @@ class ProgressReport(_Report):
         return "  ".join(parts)
 
 
-class DownloadReport(_Report):
-    """Progress of a download."""
+class _TaskReport(_Report):
+    """Progress of one task; shown on a terminal only."""
 
-    def __init__(self, name: str) -> None:
-        self._console = Console(stderr=True, highlight=False)
+    def __init__(self, name: str, *columns: ProgressColumn) -> None:
+        console = Console(stderr=True, highlight=False)
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
+            *(TextColumn("{task.description}"), BarColumn(), *columns),
+            console=console,
+            disable=not console.is_terminal,
         )
         self._task = self._bar.add_task(name, total=None)
 
-    def update(self, done_bytes: int, total_bytes: int | None) -> None:
-        """Show how much is there; the total is unknown where the server does not say it."""
-        self._bar.update(self._task, completed=done_bytes, total=total_bytes)
+    def update(self, done: int, total: int | None) -> None:
+        """Show how much is done; the total may be unknown."""
+        self._bar.update(self._task, completed=done, total=total)
+
+
+class CountReport(_TaskReport):
+    """Progress of a task whose pieces are counted."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, MofNCompleteColumn(), TimeRemainingColumn(compact=True))
+
+
+class DownloadReport(_TaskReport):
+    """Progress of a download, in bytes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())

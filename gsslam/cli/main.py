@@ -15,6 +15,9 @@ from gsslam.cli import status
 from gsslam.cli.datasets import Datasets
 from gsslam.cli.doctor import Doctor
 from gsslam.cli.eval import Eval
+from gsslam.cli.export import Export
+from gsslam.cli.render import Render
+from gsslam.cli.report import Report
 from gsslam.cli.run import Run, run_defaults
 from gsslam.errors import GsslamError
 
@@ -28,12 +31,18 @@ Examples:
   gsslam run --dataset tum/fr1_xyz        a real sequence, once it is downloaded
   gsslam datasets list                    which sequences there are
   gsslam eval runs/synthetic/room/latest  the metrics of a run, computed again from its files
+  gsslam report runs/synthetic/room/latest
+                                          one page about a run: plots, images, numbers
+  gsslam export runs/synthetic/room/latest --format mesh
+                                          the map in another format
+  gsslam render runs/synthetic/room/latest --path orbit
+                                          a film of the map
   gsslam doctor                           what is wrong with this computer, a dataset or a run
 
 Help on a command: gsslam run --help. Version: gsslam --version.
 """
 
-_Command = Run | Eval | Datasets | Doctor
+_Command = Run | Eval | Report | Export | Render | Datasets | Doctor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,6 +79,9 @@ def _parse(arguments: list[str]) -> _Command:
     commands: Any = (
         Annotated[Run, _subcommand(Run, arguments, default=run_defaults(arguments))]
         | Annotated[Eval, _subcommand(Eval, arguments)]
+        | Annotated[Report, _subcommand(Report, arguments)]
+        | Annotated[Export, _subcommand(Export, arguments)]
+        | Annotated[Render, _subcommand(Render, arguments)]
         | Annotated[Datasets, _subcommand(Datasets, arguments)]
         | Annotated[Doctor, _subcommand(Doctor, arguments)]
     )

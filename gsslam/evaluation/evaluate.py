@@ -72,7 +72,7 @@ def evaluate(
     seen = [record for record in records if record.seen]
     if len(seen) != len(trajectory):
         raise DatasetError(f"the run is damaged: {len(seen)} frames but {len(trajectory)} poses")
-    sampled = _sample_positions(len(seen), sample_count)
+    sampled = evenly_spaced(len(seen), sample_count)
     truths: list[Array | None] = []
     scored: list[FrameRecord] = []
     samples: list[Sample] = []
@@ -162,6 +162,6 @@ def _with_position_errors(
     ]
 
 
-def _sample_positions(count: int, wanted: int) -> frozenset[int]:
+def evenly_spaced(count: int, wanted: int) -> frozenset[int]:
     """Return up to ``wanted`` positions spread evenly over ``count`` frames, ends included."""
     return frozenset(np.linspace(0, count - 1, min(wanted, count)).round().astype(int).tolist())

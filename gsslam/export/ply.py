@@ -7,10 +7,11 @@ harmonics of the colour. A sphere has three equal scales, no rotation, and degre
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
-from plyfile import PlyData, PlyElement, PlyParseError
+from plyfile import PlyData, PlyElement, PlyListProperty, PlyParseError
 
 from gsslam.errors import DatasetError
 from gsslam.files import atomic_path
@@ -23,6 +24,10 @@ _PROPERTIES = (
     *("x", "y", "z", "nx", "ny", "nz", "f_dc_0", "f_dc_1", "f_dc_2", "opacity"),
     *("scale_0", "scale_1", "scale_2", "rot_0", "rot_1", "rot_2", "rot_3"),
 )
+
+_END = b"end_header\n"
+# What plyfile raises for files of other kinds and for headers that lie.
+_NOT_OURS = (PlyParseError, KeyError, ValueError, OverflowError, MemoryError)
 
 
 def write_ply(state: SphereState, path: Path) -> None:
@@ -42,15 +47,19 @@ def read_ply(path: Path) -> SphereState:
     """Return the spheres in ``path``.
 
     An ellipsoid becomes the sphere of equal volume; harmonics over degree 0 are left out. Raises
-    DatasetError where the file is missing or is no Gaussian splat PLY.
+    DatasetError where the file is missing, is no Gaussian splat PLY or is not what its header says.
     """
     try:
-        vertex = PlyData.read(str(path))["vertex"].data
+        ply = PlyData.read(str(path))
+        vertex = ply["vertex"].data
+        _check_size(path, ply)
         columns = {name: np.array(vertex[name], dtype=np.float32) for name in _PROPERTIES[:3]}
         columns |= {name: np.array(vertex[name], dtype=np.float32) for name in _PROPERTIES[6:13]}
+        if not all(np.isfinite(column).all() for column in columns.values()):
+            raise ValueError("it has values that are NaN or infinite")
     except OSError as error:
         raise DatasetError(f"cannot read the map {path}: {error.strerror or error}") from error
-    except (PlyParseError, KeyError, ValueError, UnicodeDecodeError) as error:
+    except _NOT_OURS as error:
         raise DatasetError(f"{path} is no Gaussian splat PLY file: {error}") from error
     dc = np.stack([columns[f"f_dc_{axis}"] for axis in range(3)], axis=1)
     scales = np.stack([columns[f"scale_{axis}"] for axis in range(3)], axis=1)
@@ -60,3 +69,15 @@ def read_ply(path: Path) -> SphereState:
         opacity_logit=columns["opacity"],
         rgb=(np.float32(0.5) + np.float32(HARMONIC_0) * dc).astype(np.float32),
     )
+
+
+def _check_size(path: Path, ply: PlyData) -> None:
+    """Raise ValueError where a binary file holds more than its header declares."""
+    has_lists = any(isinstance(p, PlyListProperty) for e in ply.elements for p in e.properties)
+    if ply.text or has_lists:
+        return
+    declared = sum(element.data.nbytes for element in ply.elements)
+    with path.open("rb") as file:
+        file.seek(-declared - len(_END), os.SEEK_END)
+        if file.read(len(_END)) != _END:
+            raise ValueError("its header declares another size than it has")

@@ -62,6 +62,15 @@ def test_ellipsoids_become_spheres_of_the_same_volume(state: SphereState, tmp_pa
     np.testing.assert_allclose(back.log_radius, state.log_radius + 0.5, atol=1e-6)
 
 
+def test_text_files_are_read_too(state: SphereState, tmp_path: Path) -> None:
+    write_ply(state, tmp_path / "map.ply")
+    ply = PlyData.read(str(tmp_path / "map.ply"), mmap=False)
+    ply.text = True
+    ply.write(str(tmp_path / "text.ply"))
+    back = read_ply(tmp_path / "text.ply")
+    np.testing.assert_allclose(back.xyz, state.xyz, rtol=1e-6)
+
+
 def test_an_empty_map_is_a_valid_file(tmp_path: Path) -> None:
     empty = np.zeros((0, 3), np.float32)
     write_ply(SphereState(empty, empty[:, 0], empty[:, 0], empty), tmp_path / "map.ply")
@@ -86,3 +95,30 @@ def test_unusable_files_are_named(state: SphereState, tmp_path: Path) -> None:
         read_ply(tmp_path / "points.ply")
     with pytest.raises(OutputError, match="cannot write"):
         write_ply(state, tmp_path / "map.ply" / "below_a_file.ply")
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (b"49", "declares another size"),
+        (b"51", "early end-of-file"),
+        (b"999999999999", "is no Gaussian splat PLY"),
+        (b"99999999999999999999999", "is no Gaussian splat PLY"),
+        (b"-1", "negative"),
+    ],
+)
+def test_headers_that_lie_are_refused(
+    declared: bytes, message: str, state: SphereState, tmp_path: Path
+) -> None:
+    path = tmp_path / "map.ply"
+    write_ply(state, path)
+    path.write_bytes(path.read_bytes().replace(b"vertex 50", b"vertex " + declared))
+    with pytest.raises(DatasetError, match=message):
+        read_ply(path)
+
+
+def test_values_that_are_no_numbers_are_refused(state: SphereState, tmp_path: Path) -> None:
+    state.log_radius[7] = np.nan
+    write_ply(state, tmp_path / "map.ply")
+    with pytest.raises(DatasetError, match="NaN or infinite"):
+        read_ply(tmp_path / "map.ply")

@@ -12,8 +12,9 @@ from gsslam.evaluation.evaluate import Evaluation, evaluate
 from gsslam.evaluation.records import FrameRecord
 from gsslam.evaluation.summary import quality_metrics, time_metrics
 from gsslam.interrupt import Interrupt
-from gsslam.plots import plot_frames, plot_trajectory
-from gsslam.plots_memory import plot_memory
+from gsslam.report.cost_plot import plot_cost
+from gsslam.report.frames_plot import plot_frames
+from gsslam.report.trajectory_plot import plot_trajectory
 from gsslam.results import Metric
 from gsslam.run_folder import RunFolder
 from gsslam.trajectory import Trajectory
@@ -87,7 +88,7 @@ def report(
     interrupt: Interrupt,
     on_progress: OnProgress,
 ) -> tuple[Metric, ...]:
-    """Render and score all frames; write frames.jsonl, metrics.json and the plots.
+    """Render and score all frames; write frames.jsonl, metrics.json, ground_truth.txt, the plots.
 
     ``about`` is what metrics.json says beside the metrics. Returns the metrics.
     """
@@ -111,6 +112,8 @@ def report(
     )
     folder.write_frames(evaluation.records)
     folder.write_metrics(metrics, about)
+    if len(evaluation.truth):
+        evaluation.truth.write(folder.ground_truth)
     write_plots(folder, evaluation, tracked.trajectory, float(about.get("memory_budget_mb") or 0))
     return metrics
 
@@ -126,7 +129,8 @@ def write_plots(
     folder: RunFolder, evaluation: Evaluation, trajectory: Trajectory, budget_mb: float
 ) -> None:
     """Draw trajectory.png and memory.png and, where views were scored, frames.png."""
-    plot_trajectory(folder.trajectory_plot, evaluation, trajectory)
-    plot_memory(folder.memory_plot, evaluation.records, budget_mb)
+    compared = (evaluation.estimate, evaluation.truth)
+    plot_trajectory(folder.trajectory_plot, evaluation.records, trajectory, compared)
+    plot_cost(folder.memory_plot, evaluation.records, budget_mb)
     if evaluation.samples:
         plot_frames(folder.frames_plot, evaluation.samples)
