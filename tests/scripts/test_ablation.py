@@ -84,15 +84,15 @@ def test_one_command_makes_runs_that_are_not_repeated(tmp_path: Path) -> None:
         preset="synthetic",
         resolution="48x36",
         max_frames=10,
-        variants=("pruning off", "equal: error"),
+        variants=("pruning off", "equal: high error goes"),
         equal_spheres=300,
     )
-    assert list(ablation.variants(options)) == ["pruning off", "equal: error"]
+    assert list(ablation.variants(options)) == ["pruning off", "equal: high error goes"]
     for name in options.variants:
         ablation.run_single(replace(options, single=name))
     found = ablation.results(options)
     assert [len(runs) for runs in found.values()] == [1, 1]
-    assert found["equal: error"][0]["spheres"] <= 300 < found["pruning off"][0]["spheres"]
+    assert found["equal: high error goes"][0]["spheres"] <= 300 < found["pruning off"][0]["spheres"]
     text = ablation.table(found)
     assert len(text.splitlines()) == 4
     assert "| equal: error | " in text
