@@ -16,6 +16,7 @@ from gsslam.cli.datasets import Datasets
 from gsslam.cli.doctor import Doctor
 from gsslam.cli.eval import Eval
 from gsslam.cli.run import Run, run_defaults
+from gsslam.cli.view import View
 from gsslam.errors import GsslamError
 
 _DESCRIPTION = """\
@@ -28,12 +29,13 @@ Examples:
   gsslam run --dataset tum/fr1_xyz        a real sequence, once it is downloaded
   gsslam datasets list                    which sequences there are
   gsslam eval runs/synthetic/room/latest  the metrics of a run, computed again from its files
+  gsslam view runs/synthetic/room/latest  a run in the browser: map, camera, images
   gsslam doctor                           what is wrong with this computer, a dataset or a run
 
 Help on a command: gsslam run --help. Version: gsslam --version.
 """
 
-_Command = Run | Eval | Datasets | Doctor
+_Command = Run | Eval | View | Datasets | Doctor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,6 +72,7 @@ def _parse(arguments: list[str]) -> _Command:
     commands: Any = (
         Annotated[Run, _subcommand(Run, arguments, default=run_defaults(arguments))]
         | Annotated[Eval, _subcommand(Eval, arguments)]
+        | Annotated[View, _subcommand(View, arguments)]
         | Annotated[Datasets, _subcommand(Datasets, arguments)]
         | Annotated[Doctor, _subcommand(Doctor, arguments)]
     )
