@@ -75,9 +75,9 @@ class LiveViewer:
         """Raise ConfigError where there is no viser, or no such port to listen on."""
         self._server = start_server(host, port)
         self.address = address_of(self._server)
-        sender = sending_thread(self._server)
-        self._map_pace = Pace(_MAP_SHARE, _SHORTEST_MAP, sender)
-        self._frame_pace = Pace(_FRAME_SHARE, _SHORTEST_FRAME, sender)
+        # Nearly all that is sent is the map.
+        self._map_pace = Pace(_MAP_SHARE, _SHORTEST_MAP, sending_thread(self._server))
+        self._frame_pace = Pace(_FRAME_SHARE, _SHORTEST_FRAME)
         # Handed over by the run, the newest only.
         self._seen: _Seen | None = None
         self._map: MapCopy | None = None

@@ -14,12 +14,13 @@ class Pace:
     sends what came of it.
     """
 
-    def __init__(self, share: float, shortest: float, helper: int) -> None:
+    def __init__(self, share: float, shortest: float, helper: int | None = None) -> None:
         """``shortest`` seconds lie between two beginnings; ``helper`` is a thread's identifier."""
         self._share, self._shortest = share, shortest
         self._clock = _clock_of(helper)
-        self._began = self._next = 0.0
+        self._next = 0.0
         self._helped = 0.0
+        self._helped = self._helper_time()
 
     def remaining(self) -> float:
         """Return the seconds until the next work may begin; 0 or less: now."""
@@ -46,8 +47,8 @@ class Pace:
             return self._helped
 
 
-def _clock_of(thread: int) -> int | None:
+def _clock_of(thread: int | None) -> int | None:
     """Return the clock of a thread's processor time, None where the system has none."""
-    if not hasattr(time, "pthread_getcpuclockid"):
+    if thread is None or not hasattr(time, "pthread_getcpuclockid"):
         return None
     return time.pthread_getcpuclockid(thread)

@@ -113,8 +113,8 @@ class Playback:
     def _add_slider(self) -> None:
         last = max(len(self._records) - 1, 1)
         gui = self._server.gui
-        self._slider = gui.add_slider("Frame", min=0, max=last, step=1, initial_value=0)
-        self._play = gui.add_checkbox("Play", False)
+        self._slider = gui.add_slider("Frame", min=0, max=last, step=1, initial_value=0, order=-2)
+        self._play = gui.add_checkbox("Play", False, order=-1)
         for control in (self._slider, self._play):
             control.on_update(lambda event: self._changed.set())
 
@@ -132,15 +132,14 @@ class Playback:
     def _draw_run(self) -> None:
         position = min(int(self._slider.value), len(self._records) - 1)
         record, pose, scene = self._records[position], self._poses[position], self._scene
-        frame = self._read(record)
-        scene.offer_layers(layers_of(self._spheres, has_images=frame is not None))
+        scene.offer_layers(layers_of(self._spheres, has_images=self._dataset is not None))
         scene.place(pose, self._median_depth(pose))
         scene.show_spheres(self._spheres, pose)
         scene.show_path(self._poses[:, :3, 3])
         keyframes = [self._poses[i] for i, record in enumerate(self._records) if record.keyframe]
         scene.show_keyframes(np.array(keyframes).reshape(-1, 4, 4))
         self._draw_truth()
-        scene.show_camera(pose, self._picture(frame, record, pose), is_lost=record.status == "lost")
+        scene.show_camera(pose, self._image_of(position), is_lost=record.status == "lost")
         scene.show_numbers(self._numbers(record))
 
     def _draw_truth(self) -> None:
@@ -157,9 +156,10 @@ class Playback:
             estimate, true = (np.array(list(side)) for side in zip(*pairs, strict=True))
             self._scene.show_truth(truth_in_world(estimate, true)[:, :3, 3])
 
-    def _picture(self, frame: Frame | None, record: FrameRecord, pose: Array) -> NDArray[np.uint8]:
-        """Return the frame's image in the chosen layer; without images, the map in its place."""
-        layer = self._scene.layer
+    def _image_of(self, position: int) -> NDArray[np.uint8]:
+        """Return a frame's image in the chosen layer; without images, the map in its place."""
+        record, pose, layer = self._records[position], self._poses[position], self._scene.layer
+        frame = self._read(record)
         if frame is not None and layer != ERROR:
             return frame_picture(layer, frame, None)
         exposure = (record.gain or 1.0, record.bias or 0.0)

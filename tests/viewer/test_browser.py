@@ -88,7 +88,7 @@ def check_playback(playback: Playback, folder: RunFolder, page: Page) -> None:
     expected = rendering(folder, 2)
     shot = wait_for(page, lambda shot: likeness(shot, expected) > 0.9)
     assert likeness(shot, expected) > 0.9
-    page.locator("input[value=colour]").click()
+    page.get_by_role("combobox").first.click(timeout=5000)
     page.get_by_role("option", name=DEPTH).click(timeout=5000)
     other = wait_for(page, lambda shot: likeness(shot, expected) < 0.5)
     assert likeness(other, expected) < 0.5
