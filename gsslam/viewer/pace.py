@@ -6,21 +6,25 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+# The pauses on a busy computer grow to this many times those on an idle one.
+_LONGEST_STRETCH = 5.0
+
 
 class Pace:
     """Lets work begin only so often that it takes no more than a share of one processor's time.
 
     What counts is the processor time of the thread that works and of ``helper``, a thread that
-    sends what came of it.
+    sends what came of it. Where other programs leave the process less than one processor, pauses
+    grow: it is the run's time that is shared.
     """
 
     def __init__(self, share: float, shortest: float, helper: int | None = None) -> None:
         """``shortest`` seconds lie between two beginnings; ``helper`` is a thread's identifier."""
         self._share, self._shortest = share, shortest
         self._clock = _clock_of(helper)
-        self._next = 0.0
-        self._helped = 0.0
         self._helped = self._helper_time()
+        self._next = 0.0
+        self._since = (time.monotonic(), time.process_time())
 
     def remaining(self) -> float:
         """Return the seconds until the next work may begin; 0 or less: now."""
@@ -36,7 +40,14 @@ class Pace:
             helped = self._helper_time()
             cost = time.thread_time() - busy + helped - self._helped
             self._helped = helped
-            self._next = began + max(self._shortest, cost / self._share)
+            pause = cost / self._share * self._stretch()
+            self._next = began + max(self._shortest, pause)
+
+    def _stretch(self) -> float:
+        """Return how much longer pauses must be for what the process got since the last call."""
+        (then, used), self._since = self._since, (time.monotonic(), time.process_time())
+        elapsed, got = self._since[0] - then, self._since[1] - used
+        return min(max(elapsed / max(got, 1e-9), 1.0), _LONGEST_STRETCH)
 
     def _helper_time(self) -> float:
         if self._clock is None:

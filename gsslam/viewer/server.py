@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ def start_server(host: str = LOOPBACK, port: int = DEFAULT_PORT) -> viser.ViserS
     """
     module = require("viser", "viewer", "the viewer")
     _check_free(host, port)
+    # A browser that closes a connection before it asked for anything is no news.
+    logging.getLogger("websockets.server").setLevel(logging.CRITICAL)
     with _silence():
         server: viser.ViserServer = module.ViserServer(host, port, label="gsslam", verbose=False)
     if port and server.get_port() != port:  # taken in between: it went on to the next one
@@ -37,6 +40,8 @@ def start_server(host: str = LOOPBACK, port: int = DEFAULT_PORT) -> viser.ViserS
 
 def stop_server(server: viser.ViserServer) -> None:
     """End a server and its connections."""
+    # A browser that closes a connection before it asked for anything is no news.
+    logging.getLogger("websockets.server").setLevel(logging.CRITICAL)
     with _silence():
         server.stop()
 
