@@ -58,7 +58,13 @@ class Scene:
         blank = np.zeros((camera.height, camera.width, 3), dtype=np.uint8)
         self._image = server.gui.add_image(_small(blank), label="Camera")
         self._frustum = server.scene.add_camera_frustum(
-            "/camera", self._fov, camera.width / camera.height, color=_OURS, visible=False
+            "/camera",
+            self._fov,
+            camera.width / camera.height,
+            thickness=2.5,
+            thickness_units="screen",
+            color=_OURS,
+            visible=False,
         )
         self._layer = server.gui.add_dropdown("Layer", (COLOUR,), hint="What the colours stand for")
         self._follow = server.gui.add_checkbox("Follow the camera", False)
