@@ -12,6 +12,7 @@ from tyro.conf import subcommand
 
 import gsslam
 from gsslam.cli import status
+from gsslam.cli.bench import Bench
 from gsslam.cli.datasets import Datasets
 from gsslam.cli.doctor import Doctor
 from gsslam.cli.eval import Eval
@@ -30,12 +31,13 @@ Examples:
   gsslam datasets list                    which sequences there are
   gsslam eval runs/synthetic/room/latest  the metrics of a run, computed again from its files
   gsslam view runs/synthetic/room/latest  a run in the browser: map, camera, images
+  gsslam bench --suite tum                many sequences and seeds, one table
   gsslam doctor                           what is wrong with this computer, a dataset or a run
 
 Help on a command: gsslam run --help. Version: gsslam --version.
 """
 
-_Command = Run | Eval | View | Datasets | Doctor
+_Command = Run | Eval | View | Bench | Datasets | Doctor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,6 +75,7 @@ def _parse(arguments: list[str]) -> _Command:
         Annotated[Run, _subcommand(Run, arguments, default=run_defaults(arguments))]
         | Annotated[Eval, _subcommand(Eval, arguments)]
         | Annotated[View, _subcommand(View, arguments)]
+        | Annotated[Bench, _subcommand(Bench, arguments)]
         | Annotated[Datasets, _subcommand(Datasets, arguments)]
         | Annotated[Doctor, _subcommand(Doctor, arguments)]
     )
