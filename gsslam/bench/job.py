@@ -100,6 +100,11 @@ class Processes:
                 self._running.discard(process)
 
 
+def plain_name(name: str) -> str:
+    """Return a name that every file system takes."""
+    return "".join(letter if letter.isalnum() else "_" for letter in name)
+
+
 def finished(job: Job) -> Outcome | None:
     """Return the outcome of a run that went to its end before, None where there is none."""
     try:

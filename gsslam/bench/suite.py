@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from gsslam.bench.job import Job
+from gsslam.bench.job import Job, plain_name
 from gsslam.config import SlamConfig
 from gsslam.datasets.catalogue import read_yaml
 from gsslam.errors import ConfigError, DatasetError
@@ -131,8 +131,8 @@ def _job(
     values = {**source.to_values(), "path": None, "device": device, "config": asdict(config)}
     text = json.dumps(values, sort_keys=True)
     digits = hashlib.sha256(text.encode()).hexdigest()[:8]
-    plain = "".join(letter if letter.isalnum() else "_" for letter in name)
-    return Job(name, seed, config, source, device, out / plain / f"seed{seed}-{digits}")
+    folder = out / plain_name(name) / f"seed{seed}-{digits}"
+    return Job(name, seed, config, source, device, folder)
 
 
 def _suites_folder() -> Path:

@@ -118,5 +118,5 @@ def test_wrong_configurations_are_found_before_anything_runs(tmp_path: Path) -> 
     path = tmp_path / "wrong.yaml"
     text = "title: t\nsequences: {a: {dataset: synthetic/room, config: {mapping: {steps: 3}}}}"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="no configuration value mapping.steps"):
+    with pytest.raises(ConfigError, match=r"no configuration value mapping\.steps"):
         load_suite(str(path)).jobs(tmp_path, 1, "cpu")
