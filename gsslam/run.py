@@ -16,6 +16,7 @@ from gsslam.errors import CheckpointError, ConfigError, DatasetError, OutputErro
 from gsslam.export.compact import write_compact
 from gsslam.export.ply import write_ply
 from gsslam.interrupt import interruptible
+from gsslam.observer import Observer, Unobserved
 from gsslam.presets import config_hash
 from gsslam.recorder import recorder
 from gsslam.report import OnProgress, TrackedSequence, map_metrics, report
@@ -64,6 +65,7 @@ def run_dataset(
     options: RunOptions | None = None,
     source: Source | None = None,
     on_progress: OnProgress = lambda progress: None,
+    observer: Observer | None = None,
     slam_factory: SlamFactory | None = None,
 ) -> RunResult:
     """Run SLAM over ``dataset``, evaluate it and write the run folder ``out_folder``.
@@ -80,7 +82,7 @@ def run_dataset(
         _log.info("gsslam %s on %s, device %s", gsslam.__version__, dataset.name, options.device)
         about = {**source.to_values(), **_run_values(options)}
         folder.write_config(config, {**about, "camera": asdict(dataset.camera)})
-        run = _Run(folder, dataset, config, options, on_progress, slam_factory)
+        run = _Run(folder, dataset, config, options, on_progress, observer, slam_factory)
         return run.execute()
 
 
@@ -89,6 +91,7 @@ def resume_run(
     *,
     device: str | None = None,
     on_progress: OnProgress = lambda progress: None,
+    observer: Observer | None = None,
     slam_factory: SlamFactory | None = None,
 ) -> RunResult:
     """Go on with the run folder ``path`` from its last checkpoint, or from the start without one.
@@ -112,7 +115,7 @@ def resume_run(
     folder.remove_temporaries()
     with folder.logging():
         _log.info("resumed at frame %d", checkpoint.next_index if checkpoint else 0)
-        run = _Run(folder, dataset, config, options, on_progress, slam_factory)
+        run = _Run(folder, dataset, config, options, on_progress, observer, slam_factory)
         return run.execute(checkpoint)
 
 
@@ -125,6 +128,7 @@ class _Run:
     config: SlamConfig
     options: RunOptions
     on_progress: OnProgress
+    observer: Observer | None
     slam_factory: SlamFactory | None
 
     def execute(self, checkpoint: Checkpoint | None = None) -> RunResult:
@@ -138,6 +142,7 @@ class _Run:
                 on_progress=self.on_progress,
                 save=self._save,
                 trace=trace,
+                observer=self.observer or Unobserved(),
             ).run(checkpoint)
             if self.options.trace:
                 trace.write(folder.trace)

@@ -26,7 +26,7 @@ from gsslam.recorder import recorder
 from gsslam.rendering import render_view
 from gsslam.results import RenderedView, TrackingResult
 from gsslam.slam_state import SlamState, of_prefix, with_prefix
-from gsslam.snapshot import MapSnapshot
+from gsslam.snapshot import MapSnapshot, OnMap
 from gsslam.trace import Trace
 from gsslam.tracked_frames import TrackedFrames
 from gsslam.tracking import PoseEstimate
@@ -111,6 +111,11 @@ class Slam:
         buffers = working_bytes(pixels) + RECORD_BYTES * len(self._frames)
         tracking = self._snapshot.memory() + self._localizer.memory() + MemoryUse(buffers=buffers)
         return self._mapping_memory + tracking
+
+    def watch(self, on_map: OnMap) -> TrackedFrames:
+        """Tell ``on_map`` of every map that tracking sees; return the frames, to be read only."""
+        self._snapshot.on_renewed = on_map
+        return self._frames
 
     def track(self, frame: Frame) -> TrackingResult:
         """Find the pose of the next frame, and map it if it is a keyframe.

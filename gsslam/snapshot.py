@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from gsslam.gaussian_map import GaussianMap
 from gsslam.memory import MemoryUse, tensor_bytes
+
+# Is given the map while mapping is at rest, and must copy what it keeps of it.
+OnMap = Callable[[GaussianMap], None]
 
 
 class MapSnapshot:
@@ -21,6 +26,8 @@ class MapSnapshot:
         self.count = 0
         # How often the copy was renewed; it only ever increases.
         self.version = 0
+        # Called by the thread that tracks, whenever it has renewed the copy.
+        self.on_renewed: OnMap = lambda gaussian_map: None
 
     @property
     def live(self) -> torch.Tensor:
@@ -34,6 +41,7 @@ class MapSnapshot:
     def renew(self, gaussian_map: GaussianMap) -> None:
         """Copy the map, which nothing may change meanwhile."""
         self.load(gaussian_map.live, self.version + 1)
+        self.on_renewed(gaussian_map)
 
     def load(self, live: torch.Tensor, version: int) -> None:
         """Take over the spheres ``live`` (8 + D, count) as version ``version``."""

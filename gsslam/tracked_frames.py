@@ -52,6 +52,14 @@ class TrackedFrames:
         """Return T_camera_world of the i-th frame, by its keyframe's newest pose."""
         return self._relative[i] @ self._keyframes[self._references[i]]
 
+    def since(self, first: int) -> tuple[list[int], list[Array]]:
+        """Return reference keyframes and T_camera_keyframe of the frames from ``first`` on.
+
+        Any thread may ask: frames are only ever added, their relative pose last.
+        """
+        relative = self._relative[first:]
+        return self._references[first : first + len(relative)], relative
+
     def predictions(self, *, moving: bool) -> list[Array]:
         """Return guesses of the next T_camera_world: constant velocity, half of it, no motion.
 

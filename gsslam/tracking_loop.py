@@ -16,6 +16,7 @@ from gsslam.errors import BadFrameError, DatasetError
 from gsslam.evaluation.records import FrameRecord
 from gsslam.interrupt import Interrupt
 from gsslam.keyframes import is_heldout
+from gsslam.observer import Observer
 from gsslam.presets import config_hash
 from gsslam.reader import FrameReader
 from gsslam.report import Cost, OnProgress, Progress, TrackedSequence
@@ -73,6 +74,7 @@ class TrackingLoop:
         on_progress: OnProgress,
         save: Callable[[Checkpoint], None],
         trace: Trace,
+        observer: Observer,
     ) -> None:
         """``save`` is given a checkpoint whenever one is due."""
         self._dataset, self._slam, self._config = dataset, slam, config
@@ -81,6 +83,7 @@ class TrackingLoop:
         self._on_progress = on_progress
         self._save = save
         self._trace = trace
+        self._observer = observer
         self._records: list[FrameRecord] = []
         self._started = time.perf_counter()
 
@@ -92,6 +95,7 @@ class TrackingLoop:
         """
         if checkpoint is not None:
             self._restore(checkpoint)
+        self._observer.on_start(self._dataset, self._config, self._slam)
         failure: Exception | None = None
         try:
             self._go_through(len(self._records))
@@ -147,6 +151,7 @@ class TrackingLoop:
             self._records.append(record)
             return
         result = self._slam.track(frame)
+        self._observer.on_frame(frame, result)
         if not result.tracked:
             _log.warning("lost frame %d: %s", index, result.reason)
         elif self._records and self._records[-1].status == "lost":
@@ -192,6 +197,7 @@ class TrackingLoop:
             _log.error("mapping stopped: %s", error)
             failure = failure or error
             finished = self._slam.finish()
+        self._observer.on_end(self._slam)
         # The frame that failed may have a pose by now; it has no record.
         count = self._trajectory_length()
         trajectory = Trajectory(finished.timestamps[:count], finished.T_world_camera[:count])

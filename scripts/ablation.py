@@ -14,7 +14,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +23,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from tyro.conf import arg
 
+from gsslam.bench.job import plain_name
+from gsslam.bench.table import (
+    BUDGET,
+    HELDOUT_PSNR,
+    MAP_SIZE,
+    MEMORY,
+    PSNR,
+    SPEED,
+    Column,
+    table_of_runs,
+)
 from gsslam.config import SlamConfig
 from gsslam.datasets import open_dataset
 from gsslam.files import atomic_path
@@ -175,8 +185,7 @@ def _iteration_ms(folder: Path, iterations: int) -> float:
 
 def folder_of(options: Options, name: str) -> Path:
     """Return where a variant's run with the options' seed lies."""
-    plain = "".join(letter if letter.isalnum() else "_" for letter in name)
-    return options.out / plain / f"seed{options.seed}"
+    return options.out / plain_name(name) / f"seed{options.seed}"
 
 
 def run_all(options: Options) -> None:
@@ -191,29 +200,18 @@ def run_all(options: Options) -> None:
             subprocess.run([*command, "--single", name, "--seed", str(seed)], check=True)
 
 
-@dataclass(frozen=True)
-class Column:
-    """A number of the table."""
-
-    title: str
-    value: Callable[[dict[str, Any]], float | None]
-    decimals: int
-
-
 _COLUMNS = (
-    Column("PSNR, dB", lambda m: m["psnr_db"], 2),
-    Column("fitted", lambda m: m["psnr_exposure_db"], 2),
-    Column("held out", lambda m: m["psnr_heldout_db"], 2),
-    Column("fitted", lambda m: m["psnr_heldout_exposure_db"], 2),
-    Column("ATE, cm", lambda m: m["ate_rmse_cm"], 3),
-    Column("primitives", lambda m: m["spheres"], 0),
-    Column("map, MB", lambda m: m["compact_map_mb"], 2),
+    *PSNR,
+    *HELDOUT_PSNR,
+    Column.of("ATE, cm", "ate_rmse_cm", 3),
+    Column.of("primitives", "spheres", 0),
+    MAP_SIZE,
     Column("geometry, MB", lambda m: m["spheres"] * m["primitive_bytes"] / 1e6, 2),
-    Column("budgeted, MB", lambda m: m["peak_budget_mb"], 0),
-    Column("process, MB", lambda m: m["peak_memory_mb"], 0),
-    Column("GPU, MB", lambda m: m[_GPU_MEMORY], 0),
-    Column("step, ms", lambda m: m["iteration_ms"], 2),
-    Column("frames/s", lambda m: m["frames_per_s"], 1),
+    BUDGET,
+    MEMORY,
+    Column.of("GPU, MB", _GPU_MEMORY, 0),
+    Column.of("step, ms", "iteration_ms", 2),
+    SPEED,
 )
 
 
@@ -234,21 +232,7 @@ def results(options: Options) -> dict[str, list[dict[str, Any]]]:
 
 def table(found: dict[str, list[dict[str, Any]]]) -> str:
     """Return the results as Markdown: the mean over the seeds, and their standard deviation."""
-    lines = [
-        "| variant | " + " | ".join(column.title for column in _COLUMNS) + " |",
-        "| --- |" + " --- |" * len(_COLUMNS),
-    ]
-    for name, runs in found.items():
-        cells = []
-        for column in _COLUMNS:
-            values = [column.value(run) for run in runs]
-            present = [value for value in values if value is not None]
-            text = f"{statistics.mean(present):,.{column.decimals}f}" if present else "-"
-            if len(present) > 1:
-                text += f" ± {statistics.stdev(present):.{column.decimals}f}"
-            cells.append(text)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return table_of_runs("", "variant", found, _COLUMNS).markdown()
 
 
 def plot(found: dict[str, list[dict[str, Any]]], path: Path) -> None:

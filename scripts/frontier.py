@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,16 +22,20 @@ import tyro
 import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
+from gsslam.bench.job import plain_name
+from gsslam.bench.suite import Sequence
+from gsslam.bench.table import ATE, LOST, PSNR, SPEED, SPHERES, Column, table_of_runs
 from gsslam.config import SlamConfig
 from gsslam.errors import ConfigError, OutputError
 from gsslam.files import atomic_path
-from gsslam.presets import config_from_values, config_hash, load_preset
+from gsslam.presets import config_hash
 from gsslam.report import Progress
 from gsslam.run import RunOptions, run_dataset
 from gsslam.run_folder import RunFolder
-from gsslam.source import Source, parse_resolution
+from gsslam.source import Source
 
 _SETTINGS = Path(__file__).with_suffix(".yaml")
 _POINT = "point.json"
@@ -83,24 +87,25 @@ class Point:
     trajectory_hash: str
 
 
-def load_settings(path: Path, only: Sequence[str] = ()) -> dict[str, SlamConfig]:
-    """Return the configurations that a YAML file names; raises ConfigError for a wrong one."""
+def load_settings(options: Options) -> dict[str, Sequence]:
+    """Return the settings that the options' YAML file names; raises ConfigError for a wrong one."""
+    path, only = options.settings, options.only
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     unknown = [name for name in only if name not in values]
     if unknown:
         raise ConfigError(f"{path} has no setting {unknown[0]!r}: choose from {', '.join(values)}")
-    return {
-        str(name): _configuration(dict(changes), f"{path}: {name}")
-        for name, changes in values.items()
-        if not only or name in only
+    on: dict[str, Any] = {
+        "dataset": options.dataset,
+        "resolution": options.resolution,
+        "max_frames": options.max_frames,
     }
-
-
-def _configuration(changes: dict[str, Any], source: str) -> SlamConfig:
-    values = asdict(load_preset(str(changes.pop("preset", "default"))))
-    for key, value in changes.items():
-        values[key] = {**values[key], **value} if isinstance(values.get(key), dict) else value
-    return config_from_values(values, source=source)
+    chosen = {name: {**on, **values[name]} for name in values if not only or name in only}
+    try:
+        return TypeAdapter(dict[str, Sequence]).validate_python(chosen)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{path}: {where}: {first['msg']}") from error
 
 
 def run_setting(
@@ -141,7 +146,7 @@ def _point(name: str, config: SlamConfig, folder: RunFolder, processor_s: float)
     )
 
 
-def combined(points: Sequence[Point]) -> Point:
+def combined(points: list[Point]) -> Point:
     """Return one setting's repetitions as one point, times by their median.
 
     Raises OutputError where they did not give the same trajectory.
@@ -155,42 +160,28 @@ def combined(points: Sequence[Point]) -> Point:
     return Point(**{**asdict(points[0]), **times})
 
 
-def run_settings(settings: Mapping[str, SlamConfig], options: Options) -> list[Point]:
+def run_settings(settings: Mapping[str, Sequence], options: Options) -> list[Point]:
     """Run all settings, ``repeats`` times in turn."""
-    source = Source(
-        options.dataset,
-        options.path,
-        parse_resolution(options.resolution),
-        options.max_frames,
-    )
     points: dict[str, list[Point]] = {name: [] for name in settings}
     for repeat in range(options.repeats):
-        for name, config in settings.items():
-            out = options.out / _folder_name(name) / str(repeat)
+        for name, setting in settings.items():
+            out = options.out / plain_name(name) / str(repeat)
+            source = replace(setting.source(None, seed=0), path=options.path)
+            config = setting.configuration(seed=0)
             points[name].append(run_setting(name, config, source, out, options.device))
     return [combined(runs) for runs in points.values()]
 
 
-def _folder_name(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in name)
-
-
-def markdown_table(points: Sequence[Point]) -> str:
+def markdown_table(points: Iterable[Point]) -> str:
     """Return the points as a table, the fastest last."""
-    rows = [
-        "| setting | frames/s | processor, ms a frame | ATE RMSE | PSNR raw / fitted | lost frames "
-        "| spheres |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for p in sorted(points, key=lambda point: point.frames_per_s):
-        rows.append(
-            f"| {p.name} | {p.frames_per_s:.1f} | {p.processor_ms:.0f} | {p.ate_rmse_cm:.2f} cm "
-            f"| {p.psnr_db:.2f} / {p.psnr_exposure_db:.2f} dB | {p.lost_frames} | {p.spheres:,} |"
-        )
-    return "\n".join(rows) + "\n"
+    slowest_first = sorted(points, key=lambda point: point.frames_per_s)
+    runs = {point.name: [asdict(point)] for point in slowest_first}
+    processor = Column.of("processor, ms a frame", "processor_ms", 0)
+    columns = (SPEED, processor, ATE, *PSNR, LOST, SPHERES)
+    return table_of_runs("", "setting", runs, columns).markdown()
 
 
-def plot_frontier(points: Sequence[Point], path: Path, title: str) -> None:
+def plot_frontier(points: list[Point], path: Path, title: str) -> None:
     """Draw ATE and PSNR over frames/s, each point with its name."""
     figure = Figure(figsize=(12, 4.6), layout="constrained")
     axes = figure.subplots(1, 2)
@@ -216,7 +207,7 @@ def plot_frontier(points: Sequence[Point], path: Path, title: str) -> None:
 def main() -> None:
     """Run the settings, then write the table and the plot."""
     options = tyro.cli(Options, description=__doc__)
-    points = run_settings(load_settings(options.settings, options.only), options)
+    points = run_settings(load_settings(options), options)
     table = markdown_table(points)
     Console(width=120, soft_wrap=True).print(table, markup=False)
     if options.table:

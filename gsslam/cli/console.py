@@ -116,6 +116,10 @@ class ProgressReport(_Report):
         self._task = TaskID(0)
         self._started = self._last_line = 0.0
 
+    def note(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
     def update(self, progress: RunProgress) -> None:
         """Show where the run stands."""
         now = time.monotonic()

@@ -12,6 +12,7 @@ from tyro.conf import subcommand
 
 import gsslam
 from gsslam.cli import status
+from gsslam.cli.bench import Bench
 from gsslam.cli.datasets import Datasets
 from gsslam.cli.doctor import Doctor
 from gsslam.cli.eval import Eval
@@ -19,6 +20,7 @@ from gsslam.cli.export import Export
 from gsslam.cli.render import Render
 from gsslam.cli.report import Report
 from gsslam.cli.run import Run, run_defaults
+from gsslam.cli.view import View
 from gsslam.errors import GsslamError
 
 _DESCRIPTION = """\
@@ -37,12 +39,14 @@ Examples:
                                           the map in another format
   gsslam render runs/synthetic/room/latest --path orbit
                                           a film of the map
+  gsslam view runs/synthetic/room/latest  a run in the browser: map, camera, images
+  gsslam bench --suite tum                many sequences and seeds, one table
   gsslam doctor                           what is wrong with this computer, a dataset or a run
 
 Help on a command: gsslam run --help. Version: gsslam --version.
 """
 
-_Command = Run | Eval | Report | Export | Render | Datasets | Doctor
+_Command = Run | Eval | View | Report | Export | Render | Bench | Datasets | Doctor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,6 +86,8 @@ def _parse(arguments: list[str]) -> _Command:
         | Annotated[Report, _subcommand(Report, arguments)]
         | Annotated[Export, _subcommand(Export, arguments)]
         | Annotated[Render, _subcommand(Render, arguments)]
+        | Annotated[View, _subcommand(View, arguments)]
+        | Annotated[Bench, _subcommand(Bench, arguments)]
         | Annotated[Datasets, _subcommand(Datasets, arguments)]
         | Annotated[Doctor, _subcommand(Doctor, arguments)]
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,6 +19,7 @@ from gsslam.presets import load_preset, preset_for
 from gsslam.source import Source, parse_resolution
 
 if TYPE_CHECKING:
+    from gsslam.observer import Observer
     from gsslam.run import RunResult
 
 _AUTO_PRESET = "auto"
@@ -77,17 +80,36 @@ class Run:
     # Most memory for images and map, such as 512MB; the lowest scores and the least useful
     # keyframes go before it is passed. Default: the preset's map.memory_budget_mb.
     memory_budget: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None
+    # Show the run in the browser while it goes on; it changes nothing in the result.
+    viewer: bool = False
+    # Port of the viewer; 0 takes any free one.
+    viewer_port: Annotated[int, arg(metavar="PORT")] = 8080
+    # Address that the viewer listens on; 0.0.0.0 lets other computers look.
+    viewer_host: Annotated[str, arg(metavar="HOST")] = "127.0.0.1"
     # Every value of the configuration, over the preset.
     config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
 
     def execute(self) -> int:
         """Run, print progress and the table of results; return the exit status."""
-        with ProgressReport() as progress:
-            result = self._start(progress) if self.resume is None else self._go_on(progress)
+        with ProgressReport() as progress, self._viewer(progress) as viewer:
+            start = self._start if self.resume is None else self._go_on
+            result = start(progress, viewer)
         print_result(result)
         return INTERRUPTED if result.interrupted else SUCCESS
 
-    def _start(self, progress: ProgressReport) -> RunResult:
+    @contextlib.contextmanager
+    def _viewer(self, progress: ProgressReport) -> Iterator[Observer | None]:
+        """Yield the viewer, if it is wanted, while it serves."""
+        if not self.viewer:
+            yield None
+            return
+        from gsslam.viewer import LiveViewer
+
+        with LiveViewer(self.viewer_host, self.viewer_port) as viewer:
+            progress.note(f"The run is shown at {viewer.address}")
+            yield viewer
+
+    def _start(self, progress: ProgressReport, viewer: Observer | None) -> RunResult:
         source = Source(
             dataset=self.dataset,
             path=self.path,
@@ -112,16 +134,17 @@ class Run:
             options=RunOptions(device, loop, self.trace, self.evaluate),
             source=source,
             on_progress=progress.update,
+            observer=viewer,
         )
         if self.out is None:
             point_latest_to(out)
         return result
 
-    def _go_on(self, progress: ProgressReport) -> RunResult:
+    def _go_on(self, progress: ProgressReport, viewer: Observer | None) -> RunResult:
         given = [
             option.name
             for option in fields(self)
-            if option.name not in ("resume", "config")
+            if option.name not in ("resume", "config", "viewer", "viewer_port", "viewer_host")
             and getattr(self, option.name) != option.default
         ]
         if given:
@@ -130,7 +153,7 @@ class Run:
         from gsslam.run import resume_run
 
         assert self.resume is not None
-        return resume_run(self.resume, on_progress=progress.update)
+        return resume_run(self.resume, on_progress=progress.update, observer=viewer)
 
     def _config(self) -> SlamConfig:
         """Return the configuration with what the flags beside it say."""
