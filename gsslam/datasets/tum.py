@@ -1,26 +1,60 @@
-"""The TUM RGB-D benchmark: Sturm et al., A Benchmark for the Evaluation of RGB-D SLAM (2012)."""
+"""The TUM RGB-D benchmark's layout: Sturm et al., Evaluation of RGB-D SLAM Systems (2012)."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gsslam.datasets.base import Dataset, ReadOptions
+from gsslam.datasets.camera_file import CAMERA_FILE, read_camera
 from gsslam.datasets.catalogue import Entry
-from gsslam.datasets.sequence import MAX_TIME_DIFFERENCE, FrameFiles, ImageSequence
+from gsslam.datasets.sequence import MAX_TIME_DIFFERENCE, FrameFiles, RecordedSequence, Sensor
 from gsslam.errors import DatasetError
 from gsslam.trajectory import Trajectory, nearest_within
 
 TimedFiles = list[tuple[float, Path]]
 
+# Folders of the benchmark are called after the camera that took them.
+_CAMERA_IN_NAME = re.compile(r"freiburg([123])|\bfr([123])_")
+
 
 def open_sequence(entry: Entry, folder: Path, options: ReadOptions) -> Dataset:
-    """Open a sequence folder: ``rgb.txt``, ``depth.txt``, images, ``groundtruth.txt`` if any."""
+    """Open a sequence folder: ``rgb.txt``, ``depth.txt``, images, ``groundtruth.txt`` if any.
+
+    A ``camera.yaml`` in it says which cameras took it, else the catalogue does.
+    """
     colour, depth = read_list(folder / "rgb.txt"), read_list(folder / "depth.txt")
+    sensor = _sensor(entry, folder)
     files = with_ground_truth(pair_by_time(colour, depth), folder / "groundtruth.txt")
-    return ImageSequence(entry.name, files, entry.sensor(), options)
+    motion = entry.family.T_truth_color
+    if motion is not None:
+        T_truth_color = motion.matrix()
+        files = [
+            replace(file, T_world_camera=file.T_world_camera @ T_truth_color)
+            if file.T_world_camera is not None
+            else file
+            for file in files
+        ]
+    return RecordedSequence(entry.name, files, sensor, options)
+
+
+def _sensor(entry: Entry, folder: Path) -> Sensor:
+    if (folder / CAMERA_FILE).exists():
+        return read_camera(folder / CAMERA_FILE).sensor()
+    if entry.sequence.camera in entry.family.cameras:
+        return entry.sensor()
+    match = _CAMERA_IN_NAME.search(folder.resolve().name)
+    if match is None:
+        raise DatasetError(
+            f"{folder} has no {CAMERA_FILE}, which says the camera's intrinsics and depth scale; "
+            "write one (docs/datasets.md shows how)"
+        )
+    camera = f"fr{match[1] or match[2]}"
+    return entry._replace(sequence=replace(entry.sequence, camera=camera)).sensor()
 
 
 def read_list(path: Path) -> TimedFiles:

@@ -98,5 +98,5 @@ def test_every_scene_has_both_cameras() -> None:
     for scene in scenes:
         sensor = catalogue.find(f"7scenes/{scene}").sensor()
         assert sensor.depth is not None
-        assert (sensor.depth.fx, sensor.depth.cx) == (585, 320.5)
+        assert (sensor.depth.camera.fx, sensor.depth.camera.cx) == (585, 320.5)
         assert (sensor.colour.camera.fx, sensor.colour.camera.cx) == (529.2, 327.0)
