@@ -17,7 +17,7 @@ from gsslam.datasets.rectify import Calibration, ColourRectifier, DepthRectifier
 from gsslam.datasets.register import DepthRegistration
 from gsslam.errors import BadFrameError, DatasetError
 from gsslam.frame import Frame
-from gsslam.trajectory import Trajectory
+from gsslam.trajectory import Trajectory, nearest_within
 
 # Two measurements closer than this in time (seconds) count as simultaneous, as in TUM's benchmark.
 MAX_TIME_DIFFERENCE = 0.02
@@ -210,6 +210,23 @@ class RecordedSequence:
             except BadFrameError as error:
                 reason = error
         raise DatasetError(f"{self._name}: none of the first {tried} frames is usable: {reason}")
+
+
+def pairs_in_time(colour: NDArray[np.float64], depth: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Pair each colour image with the depth image nearest in time, where one is within 20 ms.
+
+    Takes the times of both in seconds, sorted, and returns their indices. A depth image may serve
+    two colour images: the frames of the two streams drift against each other, and one-to-one
+    pairing would throw colour images away. Raises DatasetError where no pair is found.
+    """
+    nearest = nearest_within(colour, depth, MAX_TIME_DIFFERENCE)
+    pairs = [(i, int(j)) for i, j in enumerate(nearest) if j >= 0]
+    if not pairs:
+        raise DatasetError(
+            f"none of {len(colour)} colour images has one of {len(depth)} depth images within "
+            f"{MAX_TIME_DIFFERENCE * 1000:.0f} ms; check that both use the same clock"
+        )
+    return pairs
 
 
 def _check_size(name: str, image: NDArray[np.generic], camera: Camera) -> None:

@@ -12,9 +12,15 @@ from numpy.typing import NDArray
 from gsslam.datasets.base import Dataset, ReadOptions
 from gsslam.datasets.camera_file import CAMERA_FILE, read_camera
 from gsslam.datasets.catalogue import Entry
-from gsslam.datasets.sequence import MAX_TIME_DIFFERENCE, FrameFiles, RecordedSequence, Sensor
+from gsslam.datasets.sequence import (
+    MAX_TIME_DIFFERENCE,
+    FrameFiles,
+    RecordedSequence,
+    Sensor,
+    pairs_in_time,
+)
 from gsslam.errors import DatasetError
-from gsslam.trajectory import Trajectory, nearest_within
+from gsslam.trajectory import Trajectory
 
 TimedFiles = list[tuple[float, Path]]
 
@@ -88,24 +94,11 @@ def finite(text: str) -> float:
 
 
 def pair_by_time(colour: TimedFiles, depth: TimedFiles) -> list[FrameFiles]:
-    """Pair each colour image with the depth image nearest in time, where one is within 20 ms.
-
-    Both lists are sorted. A depth image may serve two colour images: the frames of the two streams
-    drift against each other, and one-to-one pairing would throw colour images away. Raises
-    DatasetError where no pair is found.
-    """
-    indices = nearest_within(_times(colour), _times(depth), MAX_TIME_DIFFERENCE)
-    pairs = [
-        FrameFiles(timestamp, path, depth[index][1])
-        for (timestamp, path), index in zip(colour, indices, strict=True)
-        if index >= 0
+    """Return a frame of every pair of ``pairs_in_time``; both lists are sorted by time."""
+    return [
+        FrameFiles(colour[i][0], colour[i][1], depth[j][1])
+        for i, j in pairs_in_time(_times(colour), _times(depth))
     ]
-    if not pairs:
-        raise DatasetError(
-            f"none of {len(colour)} colour images has one of {len(depth)} depth images within "
-            f"{MAX_TIME_DIFFERENCE * 1000:.0f} ms; check that both lists use the same clock"
-        )
-    return pairs
 
 
 def with_ground_truth(files: list[FrameFiles], path: Path) -> list[FrameFiles]:
