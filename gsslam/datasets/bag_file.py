@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,10 @@ class Storage(Protocol):
         """Return the message as an object with its fields."""
         ...
 
+    def close(self) -> None:
+        """Close the files."""
+        ...
+
 
 class BagFile:
     """An open recording, which several threads may read."""
@@ -54,6 +59,8 @@ class BagFile:
         self._lock = threading.Lock()
         with self._damage_explained():
             self._storage = _open_storage(place)
+            # Whoever drops the last frame of it need not know that files were open.
+            weakref.finalize(self, self._storage.close)
             # Type of every topic.
             self.topics = self._storage.topics()
 

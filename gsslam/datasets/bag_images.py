@@ -88,9 +88,8 @@ def depth_of(message: Any, name: str) -> RawDepth:
         return _compressed_depth(message, name)
     if message.encoding not in _DEPTH:
         raise BadFrameError(f"image {name} has the encoding {message.encoding}, which is no depth")
-    order = ">" if message.is_bigendian else "<"
     kind = np.dtype(_DEPTH[message.encoding])
-    image = _pixels(message, kind.newbyteorder(order), 1, name)
+    image = _pixels(message, kind.newbyteorder(">" if message.is_bigendian else "<"), 1, name)
     if kind == np.uint16:
         return measured(image.astype(np.uint16), name)
     return measured(image.astype(np.float32), name)
@@ -132,11 +131,10 @@ def _compressed_depth(message: Any, name: str) -> RawDepth:
 def _rvl(data: bytes, name: str) -> NDArray[np.uint16]:
     """Decode run-length and variable-length coded depth: Wilson, Fast Lossless Depth (2017)."""
     size = np.frombuffer(data[:8], "<i4")
-    words = np.frombuffer(data[8 : 8 + (len(data) - 8) // 4 * 4], "<u4") if len(data) > 8 else []
     if size.size != 2 or (size < 1).any() or int(size[0]) * int(size[1]) > 1 << 26:
         raise BadFrameError(f"image {name} is truncated, or compressed in an unknown way")
     width, height = int(size[0]), int(size[1])
-    numbers = _variable_length(np.asarray(words, dtype=np.uint32))
+    numbers = _variable_length(np.frombuffer(data, "<u4", (len(data) - 8) // 4, 8))
     # Runs: how many zeros, how many differences, then these; 2 k and 2 k + 1 mean k and -k - 1.
     steps = np.zeros(width * height, dtype=np.int64)
     is_measured = np.zeros(width * height, dtype=bool)

@@ -22,6 +22,17 @@ class McapStorage:
 
     def __init__(self, place: Path) -> None:
         self._file = place.open("rb")
+        try:
+            self._read_summary(place)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _read_summary(self, place: Path) -> None:
         self._reader = make_reader(self._file)
         summary = self._reader.get_summary()
         if summary is None:

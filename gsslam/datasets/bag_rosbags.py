@@ -19,10 +19,11 @@ class RosbagsStorage:
         # Bags of ROS 2 before Iron do not say what their messages look like.
         self._reader = AnyReader([place], default_typestore=get_typestore(Stores.ROS2_HUMBLE))
         self._reader.open()
+        self._types = {c.topic: c.msgtype for c in self._reader.connections}
 
     def topics(self) -> dict[str, str]:
         """Return the type of every topic."""
-        return {connection.topic: connection.msgtype for connection in self._reader.connections}
+        return self._types
 
     def messages(
         self, topics: Collection[str], start: int | None = None, stop: int | None = None
@@ -34,4 +35,8 @@ class RosbagsStorage:
 
     def decode(self, topic: str, data: bytes) -> Any:
         """Return the message as an object."""
-        return self._reader.deserialize(data, self.topics()[topic])
+        return self._reader.deserialize(data, self._types[topic])
+
+    def close(self) -> None:
+        """Close the files."""
+        self._reader.close()

@@ -87,7 +87,7 @@ def _images(folder: Path, prefix: str) -> list[Path]:
         ]
     except OSError as error:
         raise DatasetError(
-            f"cannot read folder {folder}: {error.strerror or error}; pass the folder of one scene, "
+            f"cannot read folder {folder}: {error.strerror or error}; pass a scene's folder, "
             "such as Replica/room0"
         ) from error
     if not paths:
