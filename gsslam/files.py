@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,3 +31,22 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``path``; on success it becomes ``path``, else it is removed.
+
+    Raises OutputError where ``path`` exists and is not an empty folder, or the disk refuses.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise OutputError(f"{path} exists already: choose a new folder, or remove it")
+        temporary.mkdir(parents=True)
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

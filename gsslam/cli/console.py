@@ -205,3 +205,23 @@ class DownloadReport(_Report):
     def update(self, done_bytes: int, total_bytes: int | None) -> None:
         """Show how much is there; the total is unknown where the server does not say it."""
         self._bar.update(self._task, completed=done_bytes, total=total_bytes)
+
+
+class FrameReport(_Report):
+    """Progress of something that goes over the frames of a sequence."""
+
+    def __init__(self, name: str) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task(name, total=None)
+
+    def update(self, done: int, total: int | None) -> None:
+        """Show how many frames are done."""
+        self._bar.update(self._task, completed=done, total=total)

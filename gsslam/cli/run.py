@@ -40,13 +40,17 @@ class Run:
       gsslam run --dataset tum/fr1_xyz --resolution 320x240 --preset cpu
       gsslam run --dataset tum/fr1_desk --path ~/data/rgbd_dataset_freiburg1_desk
       gsslam run --resume runs/tum/fr1_xyz/latest
+      gsslam run --dataset replica/room0 --data-root ~/data
+      gsslam run --dataset ~/recordings/kitchen.bag
       gsslam run --dataset folder --path ~/my_scan --max-frames 200 --tracking.iterations 8
     """
 
-    # Sequence: a name from `gsslam datasets list`, or `folder` for a folder of your own.
+    # Sequence: a name or a format from `gsslam datasets list`, or the path of a recording.
     dataset: Annotated[str, arg(metavar="ID")] = "synthetic/room"
-    # Folder of the sequence, if it was not downloaded by gsslam.
+    # File or folder of the sequence, if it was not downloaded by gsslam.
     path: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
+    # Folder below which datasets lie, to find the sequence in.
+    data_root: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     # Folder for the results, new or empty. Default: runs/DATASET/TIME.
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     # Where to compute; auto takes the GPU where there is a usable one.
@@ -86,9 +90,12 @@ class Run:
         return INTERRUPTED if result.interrupted else SUCCESS
 
     def _start(self, progress: ProgressReport) -> RunResult:
+        from gsslam.datasets.registry import resolve
+
+        name, path = resolve(self.dataset, self.path, self.data_root)
         source = Source(
-            dataset=self.dataset,
-            path=self.path,
+            dataset=name,
+            path=path,
             resolution=None if self.resolution is None else parse_resolution(self.resolution),
             max_frames=self.max_frames,
             stride=self.stride,

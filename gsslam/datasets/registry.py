@@ -90,6 +90,19 @@ def locate(
     return entry, place
 
 
+def resolve(
+    name: str, path: Path | None = None, data_root: Path | None = None
+) -> tuple[str, Path | None]:
+    """Return name and path that mean the same from any folder, for ``open_dataset``.
+
+    The path is None where the catalogue knows it: a computed sequence, or one in the cache. Raises
+    DatasetError as ``locate`` does.
+    """
+    entry, place = locate(name, path, data_root)
+    is_known = path is None and (entry.family.is_computed or place == entry.cache_folder())
+    return entry.name, None if is_known else place
+
+
 def _entry(name: str, place: Path | None) -> tuple[catalogue.Entry, Path | None]:
     """Return what ``name`` means, and the place that it names if it is one."""
     format_name, _, rest = name.partition("/")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gsslam.datasets import open_dataset
 from gsslam.datasets.base import Dataset
-from gsslam.datasets.catalogue import find
+from gsslam.datasets.registry import resolve
 from gsslam.datasets.sequence import RecordedSequence
 from gsslam.diagnosis.depth import check_depth_range, check_registration
 from gsslam.diagnosis.files import check_names, check_poses, check_readable, check_timestamps
@@ -30,12 +30,9 @@ def diagnose(name: str, path: Path | None = None) -> list[Finding]:
     """Open the sequence ``name`` as ``open_dataset`` does and return what is wrong with it.
 
     That it is refused when it is opened is a finding too. Raises DatasetError where there is no
-    such dataset, or no folder of it.
+    such dataset, or nothing at its path.
     """
-    if name.partition("/")[0] != "folder":
-        find(name)
-    if path is not None and not path.expanduser().is_dir():
-        raise DatasetError(f"{name}: the folder {path} does not exist")
+    name, path = resolve(name, path)
     try:
         dataset = open_dataset(name, path)
     except DatasetError as error:
