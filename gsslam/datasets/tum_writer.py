@@ -77,7 +77,7 @@ class TumWriter:
         name = f"{frame.timestamp:.6f}.png"
         if name in self._names:
             raise OutputError(
-                f"two frames have the time stamp {frame.timestamp:.6f}, which names their files: see "
+                f"two frames have the time stamp {frame.timestamp:.6f}, which names files: see "
                 "to the time stamps first (gsslam doctor)"
             )
         self._names.add(name)

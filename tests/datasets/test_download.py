@@ -5,6 +5,7 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -290,3 +291,33 @@ def test_archive_without_a_single_folder_keeps_its_names(tmp_path: Path) -> None
     (tmp_path / "a").write_bytes(tar_bytes({"rgb/1.png": b"1", "rgb.txt": b"2"}))
     unpack(tmp_path / "a", tmp_path / "out")
     assert names(tmp_path / "out") == ["rgb", "rgb.txt"]
+
+
+def test_archive_of_a_whole_family(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = replace(catalogue.families()["replica"], url=server.url)
+    monkeypatch.setitem(catalogue.families(), "replica", family)
+    monkeypatch.setenv("GSSLAM_DATA_HOME", str(tmp_path / "cache"))
+    server.content = zip_bytes({"Replica/room0/traj.txt": b"a", "Replica/office1/traj.txt": b"b"})
+    folder = download_dataset("replica/room0")
+    assert folder == tmp_path / "cache" / "replica" / "room0"
+    assert (folder / "traj.txt").read_bytes() == b"a"
+    assert download_dataset("replica/office1").is_dir()
+    assert len(server.ranges) == 1
+    with pytest.raises(DatasetError, match=r"replica has no room1: remove it"):
+        download_dataset("replica/room1")
+
+
+def test_ground_truth_of_its_own_comes_along(
+    server: FileServer, offer: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = offer(tar_bytes(GOOD))
+    sequences = catalogue.families()["tum"].sequences
+    truth_url = f"{server.url}/room.gt.freiburg"
+    sequence = replace(sequences["fr1_xyz"], truth_url=truth_url)
+    monkeypatch.setitem(sequences, "fr1_xyz", sequence)
+    folder = download_dataset("tum/fr1_xyz")
+    assert (folder / "room.gt.freiburg").exists()
+    assert names(cache) == ["fr1_xyz"]
+    assert len(server.ranges) == 2
