@@ -247,3 +247,8 @@ def rvl(depth: NDArray[np.uint16]) -> bytes:
     ]
     size = np.array([depth.shape[1], depth.shape[0]], "<i4").tobytes()
     return bytes(12) + size + np.array(words, "<u4").tobytes()
+
+
+def without(bag: Bag, *words: str) -> Bag:
+    """Leave out the topics whose names have one of ``words``."""
+    return Bag([entry for entry in bag.entries if not any(word in entry[0] for word in words)])
