@@ -145,17 +145,49 @@ class ConvertDataset:
         print_line(f"{done.frames} frames in {out}; depth images have {done.depth_scale:g} at 1 m")
 
 
+@dataclass(frozen=True)
+class RecordDataset:
+    """Record a live camera in the TUM benchmark's layout, until Ctrl-C or --max-frames.
+
+    What is written runs with `gsslam run --dataset DIR`.
+
+    Examples of use:
+      gsslam datasets record live/realsense ~/kitchen
+    """
+
+    # A live camera: live/realsense.
+    camera: Annotated[Positional[str], arg(metavar="CAMERA")]
+    # Folder to write, new or empty.
+    out: Annotated[Positional[Path], arg(metavar="DIR")]
+    # Width x height in pixels. Default: the camera's.
+    resolution: Annotated[str | None, arg(metavar="WxH", help_behavior_hint="")] = None
+    # Stop after this many frames.
+    max_frames: Annotated[int | None, arg(metavar="N", help_behavior_hint="")] = None
+
+    def execute(self) -> None:
+        """Record, and say how much there is."""
+        from gsslam.datasets.live import open_camera, record
+        from gsslam.source import parse_resolution
+
+        size = None if self.resolution is None else parse_resolution(self.resolution)
+        camera = open_camera(self.camera, size)
+        with FrameReport(self.camera) as report:
+            count = record(camera, self.out.expanduser(), self.max_frames, report.update)
+        print_line(f"{count} frames in {self.out}")
+
+
 _Action = (
     Annotated[ListDatasets, subcommand("list", prefix_name=False)]
     | Annotated[ShowDataset, subcommand("show", prefix_name=False)]
     | Annotated[DownloadDataset, subcommand("download", prefix_name=False)]
     | Annotated[ConvertDataset, subcommand("convert", prefix_name=False)]
+    | Annotated[RecordDataset, subcommand("record", prefix_name=False)]
 )
 
 
 @dataclass(frozen=True)
 class Datasets:
-    """List, describe, download or convert RGB-D sequences."""
+    """List, describe, download, convert or record RGB-D sequences."""
 
     action: Annotated[_Action, arg(name="")]
 

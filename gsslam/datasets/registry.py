@@ -105,6 +105,11 @@ def resolve(
 
 def _entry(name: str, place: Path | None) -> tuple[catalogue.Entry, Path | None]:
     """Return what ``name`` means, and the place that it names if it is one."""
+    if name.startswith("live/"):
+        raise DatasetError(
+            f"{name} is a live camera: `gsslam run` and `gsslam datasets record` take it; other "
+            "commands take the recording that these leave"
+        )
     format_name, _, rest = name.partition("/")
     family = catalogue.formats().get(format_name)
     if family is None or rest.partition("/")[0] in family.sequences | family.aliases:
