@@ -74,7 +74,8 @@ def camera_of(K: Array, width: int, height: int, name: str) -> Camera:
     Raises DatasetError, naming its file ``name``, where it belongs to no camera.
     """
     try:
-        return Camera(width, height, *(float(v) for v in (K[0, 0], K[1, 1])), *(K[:2, 2] + 0.5))
+        fx, fy, cx, cy = (float(K[at]) for at in ((0, 0), (1, 1), (0, 2), (1, 2)))
+        return Camera(width, height, fx, fy, cx + 0.5, cy + 0.5)
     except ConfigError as error:
         raise DatasetError(f"{name}: {error}") from error
 
