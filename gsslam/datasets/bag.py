@@ -24,13 +24,22 @@ from gsslam.datasets.bag_transforms import TransformTree
 from gsslam.datasets.base import Dataset, ReadOptions
 from gsslam.datasets.catalogue import CameraEntry, Entry
 from gsslam.datasets.rectify import Calibration, RawDepth
-from gsslam.datasets.sequence import RecordedSequence, Sensor, pairs_in_time
+from gsslam.datasets.sequence import (
+    MAX_TIME_DIFFERENCE,
+    RecordedSequence,
+    Sensor,
+    pairs_in_time,
+)
 from gsslam.errors import BadFrameError, DatasetError
+from gsslam.trajectory import nearest_within
 
 # Poses in a frame of this name are those of a motion capture or of a map, not dead reckoning.
 _WORLDS = ("world", "map", "mocap", "vicon", "optitrack", "qualisys", "ground_truth")
 # Nanoseconds of other messages that are still read behind the last frame wanted.
 _MARGIN = 1_000_000_000
+_NEVER = 1 << 63
+# Colour images after which it is looked again whether there are enough frames.
+_MANY = 30
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,18 @@ class _Contents:
     first: dict[str, Any] = field(default_factory=dict)
     transforms: TransformTree = field(default_factory=TransformTree)
 
+    def times(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the times of all images, colour and depth, in seconds and in order."""
+        colour, depth = (
+            np.sort(np.array([time for time, _ in images], dtype=np.int64)) / 1e9
+            for images in (self.colour, self.depth)
+        )
+        return colour, depth
+
+    def pair_count(self) -> int:
+        """Return how many colour images have a depth image."""
+        return int((nearest_within(*self.times(), MAX_TIME_DIFFERENCE) >= 0).sum())
+
 
 def open_sequence(entry: Entry, place: Path, options: ReadOptions) -> Dataset:
     """Open a bag; goes over its messages once, to learn their times.
@@ -89,23 +110,25 @@ def _read_contents(bag: BagFile, topics: Topics, options: ReadOptions) -> _Conte
     images = {topics.colour: found.colour, topics.depth: found.depth}
     others = [*bag.of_type(*TRANSFORMS), *bag.of_type(CAMERA_INFO)]
     wanted = options.max_frames and options.max_frames * options.stride
-    last: int | None = None
+    next_check, last = wanted or 0, _NEVER
     for at, message in bag.scan([*images, *others]):
         found.first.setdefault(at.topic, message)
         if at.topic in images:
             images[at.topic].append((_time(message, at), at))
-            if wanted and last is None and len(found.colour) > wanted:
-                last = at.recorded + _MARGIN
         elif hasattr(message, "transforms"):
             found.transforms.add(message)
-        if last is not None and at.recorded > last:
+        if at.recorded > last:
             break
+        if wanted and last == _NEVER and len(found.colour) > next_check:
+            lacking = wanted - found.pair_count()
+            last = at.recorded + _MARGIN if lacking < 0 else _NEVER
+            next_check = len(found.colour) + max(lacking, _MANY)
     return found
 
 
 def _frames(topics: Topics, found: _Contents, settings: BagSettings) -> list[_BagFrame]:
     colour, depth = (sorted(images, key=_by_time) for images in (found.colour, found.depth))
-    times = [np.array([time for time, _ in images]) / 1e9 for images in (colour, depth)]
+    times = found.times()
     pose_at = _ground_truth(found.transforms, _frame_id(found.first[topics.colour]), settings)
     return [
         _BagFrame(float(times[0][i]), colour[i][1], depth[j][1], pose_at(colour[i][0]))
@@ -131,7 +154,6 @@ def _ground_truth(
 
 
 def _sensor(place: Path, topics: Topics, found: _Contents, settings: BagSettings) -> Sensor:
-    colour_message, depth_message = found.first[topics.colour], found.first[topics.depth]
     colour = _calibration(settings.camera, topics.colour_info, topics.colour, found)
     if colour is None:
         raise DatasetError(
@@ -139,27 +161,40 @@ def _sensor(place: Path, topics: Topics, found: _Contents, settings: BagSettings
             f"the camera itself (camera) in {settings_path(place)}"
         )
     depth = _calibration(settings.depth_camera, topics.depth_info, topics.depth, found)
-    frames = _frame_id(colour_message), _frame_id(depth_message)
-    motion = settings.T_color_depth
-    T_color_depth = motion.matrix() if motion else found.transforms.between(*frames)
-    aligned = any(word in topics.depth for word in ("aligned", "registered"))
-    if T_color_depth is None and not aligned and frames[0] != frames[1]:
-        raise DatasetError(
-            f"{place}: nothing says how the depth camera ({frames[1]}) is mounted to the colour "
-            f"camera ({frames[0]}): record depth aligned to colour, or /tf_static, or write "
-            f"T_color_depth into {settings_path(place)}"
-        )
-    if depth is None and not aligned and T_color_depth is not None and frames[0] != frames[1]:
+    T_color_depth = _depth_motion(place, topics, found, settings)
+    if T_color_depth is not None and depth is None:
         raise DatasetError(
             f"{place} has no camera_info beside {topics.depth}: give its topic (depth_info) or the "
             f"camera itself (depth_camera) in {settings_path(place)}"
         )
-    scale = settings.depth_scale or depth_scale_of(depth_message)
-    if aligned and motion is None:
-        T_color_depth = None
-    if T_color_depth is None and depth is not None and _same_size(colour, depth):
+    is_given = settings.depth_camera is not None
+    if T_color_depth is None and depth and not is_given and _same_size(colour, depth):
+        # Aligned pixel by pixel, whatever drivers write into the camera_info of such depth.
         depth = None
+    scale = settings.depth_scale or depth_scale_of(found.first[topics.depth])
     return Sensor(colour, scale, depth, T_color_depth)
+
+
+def _depth_motion(
+    place: Path, topics: Topics, found: _Contents, settings: BagSettings
+) -> NDArray[np.float64] | None:
+    """Return depth camera points to colour camera points (4, 4); None where depth is aligned."""
+    if settings.T_color_depth is not None:
+        return settings.T_color_depth.matrix()
+    colour_frame, depth_frame = (
+        _frame_id(found.first[topic]) for topic in (topics.colour, topics.depth)
+    )
+    is_aligned = any(word in topics.depth for word in ("aligned", "registered"))
+    if is_aligned or colour_frame == depth_frame:
+        return None
+    T_color_depth = found.transforms.between(colour_frame, depth_frame)
+    if T_color_depth is None:
+        raise DatasetError(
+            f"{place}: nothing says how the depth camera ({depth_frame}) is mounted to the colour "
+            f"camera ({colour_frame}): record depth aligned to colour, or /tf_static, or write "
+            f"T_color_depth into {settings_path(place)}"
+        )
+    return T_color_depth
 
 
 def _calibration(

@@ -31,6 +31,9 @@ Distortion = _Five | tuple[Finite, Finite, Finite, Finite, Finite, Finite, Finit
 
 T = TypeVar("T")
 
+# Pixels.
+_LARGEST_SIDE = 20_000
+
 _strict = ConfigDict(extra="forbid")
 
 
@@ -38,8 +41,8 @@ _strict = ConfigDict(extra="forbid")
 class CameraEntry:
     """A calibrated camera, as written in a YAML file."""
 
-    width: Annotated[int, Field(ge=1)]
-    height: Annotated[int, Field(ge=1)]
+    width: Annotated[int, Field(ge=1, le=_LARGEST_SIDE)]
+    height: Annotated[int, Field(ge=1, le=_LARGEST_SIDE)]
     fx: Positive
     fy: Positive
     cx: Finite

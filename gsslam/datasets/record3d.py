@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import struct
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -32,6 +33,10 @@ _AXES = np.diag([1.0, -1.0, -1.0, 1.0])
 _LARGEST_MEMBER = 1 << 28
 # What is raised by zip files that are damaged.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
+
+_EXR_MAGIC = 20000630
+# Bits of the version: tiles, deep data, several parts.
+_EXR_NOT_SCAN_LINES = 0x200 | 0x800 | 0x1000
 
 Pose = Annotated[list[float], Field(min_length=7, max_length=7)]
 Coefficients = Annotated[list[float], Field(min_length=4, max_length=4)]
@@ -248,6 +253,9 @@ class _Folder:
         return self._read(self._depth[index])
 
     def _read(self, path: Path) -> NDArray[np.float32]:
+        # The library writes of truncated files to the terminal, too.
+        if not _exr_is_complete(path):
+            raise BadFrameError(f"depth image {path} is truncated, damaged or no EXR")
         try:
             with self._exr.File(str(path), separate_channels=True) as file:
                 channels = file.channels()
@@ -265,3 +273,23 @@ def _numbered(folder: Path, suffixes: tuple[str, ...]) -> dict[int, Path]:
     except OSError as error:
         raise DatasetError(f"cannot read folder {folder}: {error.strerror or error}") from error
     return {int(p.stem): p for p in paths if p.suffix.lower() in suffixes and p.stem.isdigit()}
+
+
+def _exr_is_complete(path: Path) -> bool:
+    """Tell whether an EXR of scan lines has all of its chunks: OpenEXR's File Layout, 2013."""
+    try:
+        data = path.read_bytes()
+        magic, version = struct.unpack_from("<II", data)
+        if magic != _EXR_MAGIC or version & _EXR_NOT_SCAN_LINES:
+            return magic == _EXR_MAGIC
+        at = 8
+        while data[at]:  # attributes: name, type, size, value
+            at = data.index(0, data.index(0, at) + 1) + 1
+            at += 4 + struct.unpack_from("<i", data, at)[0]
+        (first,) = struct.unpack_from("<Q", data, at + 1)
+        offsets = struct.unpack_from(f"<{(first - at - 1) // 8}Q", data, at + 1)
+        (size,) = struct.unpack_from("<I", data, max(offsets) + 4)
+        end: int = max(offsets) + 8 + size
+        return end <= len(data)
+    except (OSError, ValueError, IndexError, struct.error):
+        return False

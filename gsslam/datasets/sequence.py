@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,9 +131,16 @@ class RecordedSequence:
             raise DatasetError(f"{name}: there is no frame")
         self._sensor = sensor
         self._camera = options.target(sensor.colour.pinhole())
-        self._to_colour = ColourRectifier(sensor.colour, self._camera)
-        self._to_depth = sensor.depth_mapper(self._camera)
         self._check_depth_scale()
+
+    # Made once an image of that size was read: a file may claim any size of its camera.
+    @functools.cached_property
+    def _to_colour(self) -> ColourRectifier:
+        return ColourRectifier(self._sensor.colour, self._camera)
+
+    @functools.cached_property
+    def _to_depth(self) -> Callable[[RawDepth], NDArray[np.float32]]:
+        return self._sensor.depth_mapper(self._camera)
 
     @property
     def name(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ class VideoFile:
 
     def __init__(self, path: Path) -> None:
         """Open ``path``; raises DatasetError where it is no video."""
+        # FFmpeg writes to the terminal what is said here in one line; OpenCV asks for it once.
+        os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
         self.path = path
         self._lock = threading.Lock()
         self._kept: dict[int, NDArray[np.uint8]] = {}

@@ -1,5 +1,6 @@
 """What bags may hold, beyond the plain recording of test_formats."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,29 @@ def test_messages_of_one_instant_are_told_apart(shots: list[Shot], tmp_path: Pat
     bag.entries = [(t, k, round(START * 1e9), f) for t, k, _, f in bag.entries]
     for kind in ("single.mcap", "ros1.bag"):
         check_depth(open_dataset(str(bag.write(tmp_path / kind))), shots)
+
+
+def test_max_frames_finds_what_begins_late(tmp_path: Path) -> None:
+    """Depth begins four seconds after colour: the first frames are those that have both."""
+    shots = take(SMALL, 4, START)
+    bag = without(room_bag(shots), DEPTH)
+    early = image(shots[0].rgb, "rgb8", START, OPTICAL)
+    for index in range(40):
+        time = START - 4 + index / 10
+        bag.add(COLOUR, IMAGE, time, **early | {"header": bags.header(time, OPTICAL)})
+    for shot in shots:
+        fields = image(shot.depth_image(1000), "16UC1", shot.timestamp, OPTICAL)
+        bag.add(DEPTH, IMAGE, shot.timestamp + 0.1, **fields)
+    dataset = opened(bag, tmp_path, max_frames=2, stride=2)
+    np.testing.assert_allclose(dataset.timestamps, [shots[0].timestamp, shots[2].timestamp])
+    check_depth(dataset, shots[::2])
+
+
+def test_aligned_depth_is_taken_pixel_by_pixel(tmp_path: Path) -> None:
+    """Drivers write the depth camera's own matrix into the camera_info of registered depth."""
+    shots = take(SMALL, 2, START)
+    bag = without(room_bag(shots), "depth_to_color/camera_info")
+    info = camera_info(replace(SMALL, fx=99.0), START, OPTICAL)
+    topic = DEPTH.replace("image_raw", "camera_info")
+    bag.add(topic, "sensor_msgs/msg/CameraInfo", START, **info)
+    check_depth(opened(bag, tmp_path), shots)

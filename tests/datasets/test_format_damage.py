@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from gsslam.cli import main
 from gsslam.datasets import open_dataset
-from gsslam.errors import BadFrameError, DatasetError
+from gsslam.errors import BadFrameError, ConfigError, DatasetError
 from tests.datasets import recordings
 from tests.datasets.recordings import ICL, SCANNET, SMALL, take
 
@@ -51,6 +53,16 @@ case("tum", "tags", r"camera\.yaml is not valid YAML")(
 )
 case("tum", "nan pose", r"groundtruth\.txt, line 1: the pose is NaN")(
     lambda p: (p / "groundtruth.txt").write_text("0 nan 0 0 0 0 0 1")
+)
+case("tum", "huge camera", r"camera\.yaml: width: Input should be less than")(
+    lambda p: (p / "camera.yaml").write_text(
+        (p / "camera.yaml").read_text().replace("width: 64", "width: 64000000")
+    )
+)
+case("tum", "large camera", "64x48 where the calibration says 20000x19000")(
+    lambda p: (p / "camera.yaml").write_text(
+        (p / "camera.yaml").read_text().replace(": 64", ": 20000").replace(": 48", ": 19000")
+    )
 )
 case("tum", "truncated", "is truncated or damaged")(lambda p: cut_all(p / "depth"))
 case("replica", "no poses' line", "3 colour images, 3 depth images and 2 poses")(
@@ -135,7 +147,9 @@ case("record3d", "no focal length", "describe no camera")(
         p / "metadata.json", lambda v: v.update(K=[0] * 9, perFrameIntrinsicCoeffs=[])
     )
 )
-case("record3d", "cut depth", r"depth/0\.exr is damaged or no EXR")(lambda p: cut_all(p / "depth"))
+case("record3d", "cut depth", r"depth/0\.exr is truncated, damaged or no EXR")(
+    lambda p: cut_all(p / "depth")
+)
 case("record3d", "nothing", "no frames with colour and depth")(
     lambda p: [path.unlink() for path in (p / "rgb").iterdir()]
 )
@@ -171,10 +185,21 @@ def test_damage_is_explained(
     capfd.readouterr()
     arguments = ["run", "--dataset", format_name, "--path", str(place)]
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 2
-    lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("gsslam: ")]
+    # FFmpeg keeps the voice that it had when this process wrote the video; see below.
+    lines = [line for line in capfd.readouterr().err.splitlines() if "matroska" not in line]
     assert len(lines) == 1
+    assert lines[0].startswith("gsslam: ")
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.rglob("*evil*"))
+
+
+def test_damaged_video_is_one_line_in_a_process_of_its_own(tmp_path: Path) -> None:
+    place = written("video", tmp_path)
+    (place / "rgb.mkv").write_bytes(bytes(1000))
+    command = [sys.executable, "-m", "gsslam", "run", "--dataset", "video", "--path", str(place)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"gsslam: {place / 'rgb.mkv'} is truncated, damaged or no video\n"
 
 
 def test_one_bad_frame_does_not_spoil_a_recording(tmp_path: Path) -> None:
@@ -239,14 +264,10 @@ def test_record3d_without_a_pose(tmp_path: Path) -> None:
 def test_missing_library_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import sys
-
     place = recordings.write_r3d(tmp_path / "a.r3d", take(SMALL, 1))
     (tmp_path / "a.bag").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "lzfse", None)
     monkeypatch.setitem(sys.modules, "rosbags.highlevel", None)
-    from gsslam.errors import ConfigError
-
     with pytest.raises(
         ConfigError, match=r"\.r3d files needs lzfse .*pip install 'gsslam\[record3d\]'"
     ):
