@@ -281,7 +281,7 @@ def _exr_is_complete(path: Path) -> bool:
         data = path.read_bytes()
         magic, version = struct.unpack_from("<II", data)
         if magic != _EXR_MAGIC or version & _EXR_NOT_SCAN_LINES:
-            return magic == _EXR_MAGIC
+            return bool(magic == _EXR_MAGIC)
         at = 8
         while data[at]:  # attributes: name, type, size, value
             at = data.index(0, data.index(0, at) + 1) + 1
@@ -290,6 +290,6 @@ def _exr_is_complete(path: Path) -> bool:
         offsets = struct.unpack_from(f"<{(first - at - 1) // 8}Q", data, at + 1)
         (size,) = struct.unpack_from("<I", data, max(offsets) + 4)
         end: int = max(offsets) + 8 + size
-        return end <= len(data)
+        return len(data) >= end
     except (OSError, ValueError, IndexError, struct.error):
         return False

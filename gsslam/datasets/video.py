@@ -34,7 +34,7 @@ class VideoFile:
 
     def __init__(self, path: Path) -> None:
         """Open ``path``; raises DatasetError where it is no video."""
-        # FFmpeg writes to the terminal what is said here in one line; OpenCV asks for it once.
+        # FFmpeg and OpenCV write to the terminal what is said here in one line.
         os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
         self.path = path
         self._lock = threading.Lock()
@@ -61,7 +61,9 @@ class VideoFile:
     def _start(self) -> None:
         self._kept.clear()
         self._next = 0
+        level = cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)
         self._capture = cv2.VideoCapture(str(self.path), cv2.CAP_FFMPEG)
+        cv2.utils.logging.setLogLevel(level)
         # The depth images know nothing of a rotation noted in the file.
         self._capture.set(cv2.CAP_PROP_ORIENTATION_AUTO, 0)
         if not self._capture.isOpened():
