@@ -8,6 +8,7 @@ from gsslam.cli import main
 from gsslam.datasets.base import Dataset
 from gsslam.datasets.convert import convert_dataset
 from gsslam.errors import ConfigError, DatasetError, OutputError
+from tests.datasets.bags import room_bag
 from tests.datasets.recordings import SMALL, take, write_folder, write_replica, write_tum
 
 
@@ -18,16 +19,19 @@ def trajectory(dataset: Dataset) -> np.ndarray:
         return slam.finish().T_world_camera
 
 
-@pytest.mark.parametrize("source", ["replica", "folder", "synthetic"])
+@pytest.mark.parametrize("source", ["replica", "folder", "bag", "synthetic"])
 def test_converted_sequence_runs_to_the_same_trajectory(source: str, tmp_path: Path) -> None:
     if source == "synthetic":
         dataset = open_dataset("synthetic/room", resolution=(64, 48), max_frames=6)
+    elif source == "bag":
+        dataset = open_dataset(str(room_bag(take(SMALL, 6, 1e9)).write(tmp_path / "ros1.bag")))
     else:
         write = {"replica": write_replica, "folder": write_folder}[source]
         dataset = open_dataset(str(write(tmp_path / "scan", take(SMALL, 6))))
     done = convert_dataset(dataset, tmp_path / "out")
     assert (done.frames, done.skipped, done.too_far) == (6, 0, 0)
-    assert done.depth_scale == {"replica": 6553.5, "folder": 1000, "synthetic": 5000}[source]
+    scales = {"replica": 6553.5, "folder": 1000, "bag": 1000, "synthetic": 5000}
+    assert done.depth_scale == scales[source]
     converted = open_dataset(str(tmp_path / "out"))
     assert converted.name == "tum/out"
     assert converted.camera == dataset.camera
@@ -52,16 +56,17 @@ def test_converted_sequence_runs_to_the_same_trajectory(source: str, tmp_path: P
         np.testing.assert_array_equal(*poses)
 
 
-def test_distorted_real_sequence_is_the_same_at_its_own_size(
-    data_root: Path, tmp_path: Path
+@pytest.mark.parametrize("resolution", [None, (160, 120)])
+def test_distorted_real_sequence_stays_the_same(
+    resolution: tuple[int, int] | None, fr1_xyz: Path, tmp_path: Path
 ) -> None:
-    if not (data_root / "tum_fr1_xyz").is_dir():
-        pytest.skip("no fr1/xyz")
-    dataset = open_dataset("tum/fr1_xyz", data_root / "tum_fr1_xyz", max_frames=2)
+    dataset = open_dataset("tum/fr1_xyz", fr1_xyz, max_frames=5, resolution=resolution)
     convert_dataset(dataset, tmp_path / "out")
     converted = open_dataset("tum", tmp_path / "out")
     np.testing.assert_array_equal(converted.timestamps, dataset.timestamps)
-    for index in range(2):
+    if resolution:
+        np.testing.assert_array_equal(trajectory(converted), trajectory(dataset))
+    for index in range(5):
         np.testing.assert_array_equal(converted[index].rgb, dataset[index].rgb)
         np.testing.assert_array_equal(converted[index].depth, dataset[index].depth)
 

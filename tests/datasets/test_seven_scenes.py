@@ -9,14 +9,6 @@ from gsslam.datasets import catalogue, open_dataset
 from gsslam.errors import DatasetError
 
 
-@pytest.fixture(scope="module")
-def kitchen(data_root: Path) -> Path:
-    folder = data_root / "seven_scenes_redkitchen"
-    if not folder.is_dir():
-        pytest.skip(f"no {folder}")
-    return folder
-
-
 def test_real_sequence(kitchen: Path) -> None:
     dataset = open_dataset("7scenes/redkitchen", kitchen, resolution=(320, 240))
     assert len(dataset) == 300
