@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -189,7 +189,7 @@ _Action = (
 class Datasets:
     """List, describe, download, convert or record RGB-D sequences."""
 
-    action: Annotated[_Action, arg(name="")]
+    action: Annotated[_Action, arg(name="")] = field(default_factory=ListDatasets)
 
     def execute(self) -> int:
         """Carry out the action; return the exit status."""

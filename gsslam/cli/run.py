@@ -188,6 +188,10 @@ def run_defaults(arguments: list[str]) -> Run:
     """
     preset = _argument(arguments, "--preset") or Run.preset
     dataset = _argument(arguments, "--dataset") or Run.dataset
+    if Path(dataset).expanduser().exists():
+        from gsslam.datasets.registry import family_of
+
+        dataset = family_of(dataset)
     name = preset_for(dataset) if preset == _AUTO_PRESET else preset
     return Run(preset=preset, config=load_preset(name))
 

@@ -103,6 +103,14 @@ def resolve(
     return entry.name, None if is_known else place
 
 
+def family_of(name: str) -> str:
+    """Return the family or format of what ``name`` names; ``name`` itself where that is nothing."""
+    try:
+        return _entry(name, None)[0].family_name
+    except DatasetError:
+        return name
+
+
 def _entry(name: str, place: Path | None) -> tuple[catalogue.Entry, Path | None]:
     """Return what ``name`` means, and the place that it names if it is one."""
     if name.startswith("live/"):

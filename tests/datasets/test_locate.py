@@ -8,6 +8,7 @@ import pytest
 
 from gsslam.camera import Camera
 from gsslam.cli import main
+from gsslam.cli.run import run_defaults
 from gsslam.datasets import catalogue, open_dataset
 from gsslam.datasets.registry import describe, resolve
 from gsslam.errors import DatasetError
@@ -117,6 +118,12 @@ def test_seven_scenes_has_every_recording(tmp_path: Path) -> None:
             open_dataset(name, tmp_path / "kitchen")
     with pytest.raises(DatasetError, match="has no folder seq-02"):
         open_dataset("7scenes/redkitchen/seq-02", tmp_path / "kitchen")
+
+
+def test_preset_of_the_family_goes_with_a_path(tmp_path: Path) -> None:
+    (tmp_path / "kitchen" / "seq-01").mkdir(parents=True)
+    assert run_defaults(["run", "--dataset", "kitchen"]).config == load_preset("7scenes")
+    assert run_defaults(["run", "--dataset", str(tmp_path)]).config == load_preset("default")
 
 
 def test_benchmark_folders_are_known_by_their_names(tmp_path: Path) -> None:
