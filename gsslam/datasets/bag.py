@@ -17,6 +17,8 @@ from gsslam.datasets.bag_topics import (
     Topics,
     calibration_of,
     choose_topics,
+    frame_of,
+    is_aligned,
     read_settings,
     settings_path,
 )
@@ -129,7 +131,7 @@ def _read_contents(bag: BagFile, topics: Topics, options: ReadOptions) -> _Conte
 def _frames(topics: Topics, found: _Contents, settings: BagSettings) -> list[_BagFrame]:
     colour, depth = (sorted(images, key=_by_time) for images in (found.colour, found.depth))
     times = found.times()
-    pose_at = _ground_truth(found.transforms, _frame_id(found.first[topics.colour]), settings)
+    pose_at = _ground_truth(found.transforms, frame_of(found.first[topics.colour]), settings)
     return [
         _BagFrame(float(times[0][i]), colour[i][1], depth[j][1], pose_at(colour[i][0]))
         for i, j in pairs_in_time(*times)
@@ -182,10 +184,9 @@ def _depth_motion(
     if settings.T_color_depth is not None:
         return settings.T_color_depth.matrix()
     colour_frame, depth_frame = (
-        _frame_id(found.first[topic]) for topic in (topics.colour, topics.depth)
+        frame_of(found.first[topic]) for topic in (topics.colour, topics.depth)
     )
-    is_aligned = any(word in topics.depth for word in ("aligned", "registered"))
-    if is_aligned or colour_frame == depth_frame:
+    if is_aligned(topics.depth) or colour_frame == depth_frame:
         return None
     T_color_depth = found.transforms.between(colour_frame, depth_frame)
     if T_color_depth is None:
@@ -209,10 +210,6 @@ def _calibration(
 
 def _same_size(a: Calibration, b: Calibration) -> bool:
     return (a.camera.width, a.camera.height) == (b.camera.width, b.camera.height)
-
-
-def _frame_id(message: Any) -> str:
-    return str(message.header.frame_id).lstrip("/")
 
 
 def _time(message: Any, at: MessageAt) -> int:

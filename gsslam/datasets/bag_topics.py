@@ -74,44 +74,54 @@ def choose_topics(bag: BagFile, settings: BagSettings) -> Topics:
     depths = [topic for topic, message in first.items() if bag_images.is_depth(message)]
     colours = [topic for topic, message in first.items() if bag_images.is_colour(message)]
 
-    def depth_rank(topic: str) -> tuple[bool, ...]:
-        return ("aligned" not in topic and "registered" not in topic, *_rank(topic))
-
     def colour_rank(topic: str) -> tuple[bool, ...]:
         named = any(word in topic for word in ("color", "colour", "rgb"))
         return (bag_images.is_grey(first[topic]), "infra" in topic, not named, *_rank(topic))
 
     colour = settings.colour or _best(bag, "colour", colours, colour_rank)
+
+    def depth_rank(topic: str) -> tuple[bool, ...]:
+        is_apart = frame_of(first[topic]) != frame_of(first[colour])
+        return (is_apart and not is_aligned(topic), *_rank(topic))
+
     depth = settings.depth or _best(bag, "depth", depths, depth_rank)
     return Topics(
         colour,
         depth,
-        settings.colour_info or _info_topic(bag, colour),
-        settings.depth_info or _info_topic(bag, depth),
+        settings.colour_info or _info_topic(bag, colour, may_be_elsewhere=True),
+        settings.depth_info or _info_topic(bag, depth, may_be_elsewhere=False),
     )
+
+
+def frame_of(message: Any) -> str:
+    """Return the name of the frame that a message with a header belongs to."""
+    return str(message.header.frame_id).lstrip("/")
+
+
+def is_aligned(depth_topic: str) -> bool:
+    """Tell whether the name of a topic says that its depth lies on colour."""
+    return any(word in depth_topic for word in ("aligned", "registered"))
 
 
 def calibration_of(info: Any, topic: str, image_topic: str) -> Calibration:
     """Return the camera that a CameraInfo describes; raises DatasetError where it cannot be."""
-    K = np.asarray(getattr(info, "k", None) if hasattr(info, "k") else info.K).reshape(3, 3)
-    D = np.asarray(info.d if hasattr(info, "d") else info.D, dtype=np.float64).ravel()
-    P = np.asarray(info.p if hasattr(info, "p") else info.P).reshape(3, 4)
-    if "rect" in image_topic.rpartition("/")[2] and P[0, 0] > 0:
-        K, D = P[:, :3], np.zeros(0)
+    # ROS 1 writes them in capitals.
+    k, d, p = (getattr(info, name, getattr(info, name.upper(), ())) for name in "kdp")
+    K, P = np.asarray(k).reshape(3, 3), np.asarray(p).reshape(3, 4)
+    D = np.zeros(max(8, len(d)))
+    D[: len(d)] = d
+    if _is_rectified(image_topic) and P[0, 0] > 0:
+        K, D = P[:, :3], np.zeros(8)
     camera = camera_of(K, int(info.width), int(info.height), f"camera info {topic}")
     if not D.any():
         return Calibration(camera)
-    if info.distortion_model not in _BROWN_MODELS or not np.isfinite(D).all():
+    is_brown = info.distortion_model in _BROWN_MODELS and not D[8:].any()
+    if not is_brown or not np.isfinite(D).all():
         raise DatasetError(
             f"camera info {topic} has the lens model {info.distortion_model!r}, which gsslam "
             "cannot undo; record images rectified by image_proc, such as .../image_rect_color"
         )
-    count = 8 if D.size >= 8 and D[5:8].any() else 5
-    return Calibration(camera, tuple(float(value) for value in np.resize(_padded(D), 8)[:count]))
-
-
-def _padded(D: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.concatenate([D, np.zeros(max(0, 8 - D.size))])
+    return Calibration(camera, tuple(D[: 8 if D[5:].any() else 5].tolist()))
 
 
 def _first(bag: BagFile, topic: str) -> Any:
@@ -121,7 +131,12 @@ def _first(bag: BagFile, topic: str) -> Any:
 
 def _rank(topic: str) -> tuple[bool, bool]:
     """Put undistorted images first, and then those that were not compressed."""
-    return "rect" not in _plain(topic).rpartition("/")[2], topic.endswith(_TRANSPORTS)
+    return not _is_rectified(topic), topic.endswith(_TRANSPORTS)
+
+
+def _is_rectified(topic: str) -> bool:
+    """Tell whether the name of a topic says that its images are undistorted."""
+    return "rect" in _plain(topic).rpartition("/")[2]
 
 
 def _plain(topic: str) -> str:
@@ -151,13 +166,13 @@ def _best(
     return best[0]
 
 
-def _info_topic(bag: BagFile, image_topic: str) -> str | None:
-    """Return the topic of the camera that took the images."""
+def _info_topic(bag: BagFile, image_topic: str, *, may_be_elsewhere: bool) -> str | None:
+    """Return the topic of the camera that took the images: beside them, or the only one at all."""
     infos = bag.of_type(CAMERA_INFO)
     beside = _plain(image_topic).rpartition("/")[0] + "/camera_info"
     if beside in infos:
         return beside
-    return infos[0] if len(infos) == 1 else None
+    return infos[0] if may_be_elsewhere and len(infos) == 1 else None
 
 
 def _list(topics: Any) -> str:

@@ -287,3 +287,30 @@ def test_aligned_depth_is_taken_pixel_by_pixel(tmp_path: Path) -> None:
     topic = DEPTH.replace("image_raw", "camera_info")
     bag.add(topic, "sensor_msgs/msg/CameraInfo", START, **info)
     check_depth(opened(bag, tmp_path), shots)
+
+
+def test_depth_in_the_colour_camera_s_frame_comes_first(tmp_path: Path) -> None:
+    """As the Azure Kinect's driver publishes it, beside the depth camera's own."""
+    shots = take(SMALL, 2, START)
+    bag = without(room_bag(shots), DEPTH, "aligned")
+    for shot in shots:
+        for topic, frame in (("/depth/image_raw", "depth"), ("/depth_to_rgb/image_raw", OPTICAL)):
+            depth = shot.depth_image(1000) // (2 if frame == "depth" else 1)
+            fields = image(depth, "16UC1", shot.timestamp, frame)
+            bag.add(topic, IMAGE, shot.timestamp, **fields)
+    check_depth(opened(bag, tmp_path), shots)
+
+
+def test_rectified_images_have_no_distortion(tmp_path: Path) -> None:
+    """Of rectified images, compressed ones too, the projection matrix is the camera."""
+    shots = take(SMALL, 1, START)
+    bag = without(room_bag(shots), "/camera/color")
+    topic = "/camera/color/image_rect_color/compressed"
+    data = bags.compressed(bags.jpeg(shots[0].rgb, ".png"), "bgr8; png compressed", START, OPTICAL)
+    bag.add(topic, COMPRESSED, START, **data)
+    info = camera_info(SMALL, START, OPTICAL, (0.3, 0.0, 0.0, 0.0, 0.0))
+    info["k"] = 2 * info["k"]
+    bag.add("/camera/color/camera_info", "sensor_msgs/msg/CameraInfo", START, **info)
+    dataset = opened(bag, tmp_path)
+    assert dataset.camera == SMALL
+    np.testing.assert_array_equal(dataset[0].rgb, shots[0].rgb)
