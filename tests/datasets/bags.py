@@ -9,7 +9,7 @@ import mcap.writer
 import numpy as np
 from numpy.typing import NDArray
 from rosbags.rosbag1 import Writer as Writer1
-from rosbags.rosbag2 import StoragePlugin
+from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin
 from rosbags.rosbag2 import Writer as Writer2
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
@@ -18,7 +18,10 @@ from gsslam.geometry import quaternion_from_matrix
 from tests.datasets.recordings import SMALL, Shot
 
 ROS1, ROS2 = Stores.ROS1_NOETIC, Stores.ROS2_HUMBLE
-KINDS = ("ros1.bag", "ros2", "ros2_mcap", "single.mcap", "ros1.mcap", "single.db3")
+KINDS = (
+    *("ros1.bag", "ros1_lz4.bag", "ros1_bz2.bag", "ros1.mcap"),
+    *("ros2", "ros2_zstd", "ros2_mcap", "single.mcap", "single.db3"),
+)
 COLOUR, DEPTH = "/camera/color/image_raw", "/camera/aligned_depth_to_color/image_raw"
 OPTICAL = "camera_color_optical_frame"
 
@@ -49,7 +52,11 @@ class Bag:
         if path.suffix == ".mcap":
             _write_mcap(path, rows, types, is_ros1)
         elif path.suffix == ".bag":
-            with Writer1(path) as writer:
+            writer = Writer1(path)
+            if "_" in path.stem:
+                kind = path.stem.rpartition("_")[2].upper()
+                writer.set_compression(Writer1.CompressionFormat[kind])
+            with writer:
                 _write_rows(writer, rows, types)
         elif path.suffix == ".db3":
             folder = path.with_suffix("")
@@ -58,7 +65,10 @@ class Bag:
             (folder / f"{folder.name}.db3").rename(path)
         else:
             plugin = StoragePlugin.MCAP if path.name.endswith("mcap") else StoragePlugin.SQLITE3
-            with Writer2(path, version=9, storage_plugin=plugin) as writer:
+            writer = Writer2(path, version=9, storage_plugin=plugin)
+            if path.name.endswith("zstd"):
+                writer.set_compression(CompressionMode.MESSAGE, CompressionFormat.ZSTD)
+            with writer:
                 _write_rows(writer, rows, types)
         return path
 

@@ -117,6 +117,15 @@ def test_a_camera_that_fails_leaves_what_it_delivered(scan: Dataset, tmp_path: P
     assert len(open_dataset(str(tmp_path / "out"))) == 6
 
 
+def test_ctrl_c_ends_a_recording(scan: Dataset, tmp_path: Path) -> None:
+    def update(count: int, total: int | None) -> None:
+        if count == 3:
+            raise KeyboardInterrupt
+
+    assert record(StepCamera(scan), tmp_path / "out", on_progress=update) == 3
+    assert len(open_dataset(str(tmp_path / "out"))) == 3
+
+
 def test_run_on_a_live_camera_gives_the_bytes_of_its_recording(
     scan: Dataset, tmp_path: Path
 ) -> None:
