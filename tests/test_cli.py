@@ -146,7 +146,7 @@ def test_a_gpu_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", ["run --nonsense 1", "run --stride a", "nonsense", "datasets", "eval"]
+    "arguments", ["run --nonsense 1", "run --stride a", "nonsense", "datasets nonsense", "eval"]
 )
 def test_arguments_that_cannot_be_parsed_give_status_2(arguments: str) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -183,8 +183,10 @@ def test_unknown_errors_come_through(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_datasets_are_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["datasets", "list"]) == 0
+    assert main(["datasets"]) == 0
     listed = capsys.readouterr().out
+    assert main(["datasets", "list"]) == 0
+    assert capsys.readouterr().out == listed
     for name in ("synthetic/room", "tum/fr1_xyz", "7scenes/redkitchen"):
         assert name in listed
     assert main(["datasets", "show", "tum/fr1_xyz"]) == 0

@@ -36,7 +36,8 @@ def test_links_and_targets_exist() -> None:
 
 def test_the_datasets_it_names_are_in_the_catalogue() -> None:
     names = {info.name for info in list_datasets()}
-    for name in re.findall(r"(?:--dataset|download) ((?:tum|7scenes|synthetic)/\w+)", README):
+    families = "tum|7scenes|synthetic|replica|bonn|icl_nuim"
+    for name in re.findall(rf"(?:--dataset|download) ((?:{families})/\w+)", README):
         assert name in names
 
 

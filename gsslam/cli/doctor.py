@@ -31,15 +31,19 @@ class Doctor:
     Examples of use:
       gsslam doctor
       gsslam doctor --dataset folder --path ~/my_scan
+      gsslam doctor --dataset ~/recordings/kitchen.bag
       gsslam doctor runs/synthetic/room/latest
     """
 
     # Folder of a run that failed: shows its last native operations.
     run: Annotated[Positional[Path | None], arg(metavar="[RUN]", help_behavior_hint="")] = None
-    # Dataset whose frames are looked at: a name from `gsslam datasets list`, or `folder`.
+    # Dataset whose frames are looked at: a name or a format from `gsslam datasets list`, or the
+    # path of a recording.
     dataset: Annotated[str | None, arg(metavar="ID", help_behavior_hint="")] = None
-    # Folder of the dataset, if it was not downloaded by gsslam.
+    # File or folder of the dataset, if it was not downloaded by gsslam.
     path: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
+    # Folder below which datasets lie, to find the dataset in.
+    data_root: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
 
     def execute(self) -> int:
         """Print what was found; return the exit status."""
@@ -48,8 +52,8 @@ class Doctor:
         if self.run is not None:
             return _show_flight(self.run)
         if self.dataset is not None:
-            return _examine_dataset(self.dataset, self.path)
-        if self.path is not None:
+            return _examine_dataset(self.dataset, self.path, self.data_root)
+        if self.path is not None or self.data_root is not None:
             raise ConfigError("--path needs --dataset; for a folder of your own: --dataset folder")
         return _examine_machine()
 
@@ -87,10 +91,11 @@ def facts_table(facts: Sequence[Fact]) -> Table:
     return table
 
 
-def _examine_dataset(name: str, path: Path | None) -> int:
+def _examine_dataset(name: str, path: Path | None, data_root: Path | None) -> int:
+    from gsslam.datasets.registry import resolve
     from gsslam.diagnosis.dataset import diagnose
 
-    findings = diagnose(name, path)
+    findings = diagnose(*resolve(name, path, data_root))
     output().print(findings_table(findings)) if findings else print_line("Nothing is wrong.")
     return PROBLEM if any(finding.is_problem for finding in findings) else SUCCESS
 

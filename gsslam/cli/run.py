@@ -19,6 +19,7 @@ from gsslam.presets import load_preset, preset_for
 from gsslam.source import Source, parse_resolution
 
 if TYPE_CHECKING:
+    from gsslam.datasets.base import Dataset
     from gsslam.observer import Observer
     from gsslam.run import RunResult
 
@@ -43,13 +44,19 @@ class Run:
       gsslam run --dataset tum/fr1_xyz --resolution 320x240 --preset cpu
       gsslam run --dataset tum/fr1_desk --path ~/data/rgbd_dataset_freiburg1_desk
       gsslam run --resume runs/tum/fr1_xyz/latest
+      gsslam run --dataset replica/room0 --data-root ~/data
+      gsslam run --dataset ~/recordings/kitchen.bag
+      gsslam run --dataset live/realsense --max-frames 900
       gsslam run --dataset folder --path ~/my_scan --max-frames 200 --tracking.iterations 8
     """
 
-    # Sequence: a name from `gsslam datasets list`, or `folder` for a folder of your own.
+    # Sequence: a name or a format from `gsslam datasets list`, the path of a recording, or a live
+    # camera such as live/realsense, which is recorded (into --path, if that is given).
     dataset: Annotated[str, arg(metavar="ID")] = "synthetic/room"
-    # Folder of the sequence, if it was not downloaded by gsslam.
+    # File or folder of the sequence, if it was not downloaded by gsslam.
     path: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
+    # Folder below which datasets lie, to find the sequence in.
+    data_root: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     # Folder for the results, new or empty. Default: runs/DATASET/TIME.
     out: Annotated[Path | None, arg(metavar="DIR", help_behavior_hint="")] = None
     # Where to compute; auto takes the GPU where there is a usable one.
@@ -110,14 +117,6 @@ class Run:
             yield viewer
 
     def _start(self, progress: ProgressReport, viewer: Observer | None) -> RunResult:
-        source = Source(
-            dataset=self.dataset,
-            path=self.path,
-            resolution=None if self.resolution is None else parse_resolution(self.resolution),
-            max_frames=self.max_frames,
-            stride=self.stride,
-            seed=self.config.seed,
-        )
         if self.checkpoint_every < 0:
             raise ConfigError(f"--checkpoint-every {self.checkpoint_every} must be 0 or more")
         device = resolve_device(self.device)
@@ -126,19 +125,59 @@ class Run:
         from gsslam.run_folder import new_run_path, point_latest_to
         from gsslam.tracking_loop import LoopOptions
 
-        dataset = source.open()
-        out = self.out or new_run_path(Path("runs"), dataset.name)
-        loop = LoopOptions(self.threads, self.realtime, self.checkpoint_every)
-        result = run_dataset(
-            *(dataset, self._config(), out),
-            options=RunOptions(device, loop, self.trace, self.evaluate),
-            source=source,
-            on_progress=progress.update,
-            observer=viewer,
-        )
+        with contextlib.ExitStack() as stack:
+            dataset, source = self._open_live(stack) if self._is_live else self._open()
+            out = self.out or new_run_path(Path("runs"), dataset.name)
+            loop = LoopOptions(self.threads, self.realtime, self.checkpoint_every)
+            result = run_dataset(
+                *(dataset, self._config(), out),
+                options=RunOptions(device, loop, self.trace, self.evaluate),
+                source=source,
+                on_progress=progress.update,
+                observer=viewer,
+            )
         if self.out is None:
             point_latest_to(out)
         return result
+
+    def _open(self) -> tuple[Dataset, Source]:
+        from gsslam.datasets.registry import resolve
+
+        name, path = resolve(self.dataset, self.path, self.data_root)
+        source = Source(
+            dataset=name,
+            path=path,
+            resolution=self._size(),
+            max_frames=self.max_frames,
+            stride=self.stride,
+            seed=self.config.seed,
+        )
+        return source.open(), source
+
+    def _open_live(self, stack: contextlib.ExitStack) -> tuple[Dataset, Source]:
+        """Start a camera, whose frames are recorded; the recording is the run's dataset later."""
+        from gsslam.datasets.live import LiveSequence, open_camera
+        from gsslam.run_folder import new_run_path
+
+        if self.max_frames is None or self.max_frames < 1:
+            raise ConfigError(
+                "a live camera needs --max-frames N, the most to take: Ctrl-C ends it"
+            )
+        if self.realtime or self.stride != 1 or self.data_root is not None:
+            raise ConfigError("--realtime, --stride and --data-root are for recorded sequences")
+        folder = self.path or new_run_path(Path("recordings"), self.dataset)
+        camera = open_camera(self.dataset, self._size())
+        stack.callback(camera.stop)
+        dataset = stack.enter_context(LiveSequence(camera, folder, self.max_frames))
+        name = f"tum/{folder.resolve().name}"
+        return dataset, Source(name, folder, max_frames=self.max_frames, seed=self.config.seed)
+
+    @property
+    def _is_live(self) -> bool:
+        return self.dataset.startswith("live/")
+
+    def _size(self) -> tuple[int, int] | None:
+        return None if self.resolution is None else parse_resolution(self.resolution)
 
     def _go_on(self, progress: ProgressReport, viewer: Observer | None) -> RunResult:
         given = [
@@ -173,6 +212,10 @@ def run_defaults(arguments: list[str]) -> Run:
     """
     preset = _argument(arguments, "--preset") or Run.preset
     dataset = _argument(arguments, "--dataset") or Run.dataset
+    if Path(dataset).expanduser().exists():
+        from gsslam.datasets.registry import family_of
+
+        dataset = family_of(dataset)
     name = preset_for(dataset) if preset == _AUTO_PRESET else preset
     return Run(preset=preset, config=load_preset(name))
 

@@ -30,25 +30,37 @@ def download_dataset(name: str, on_progress: Progress | None = None) -> Path:
     DatasetError where the name is unknown, there is nothing to download, or it fails.
     """
     entry = catalogue.find(name)
-    folder, url = entry.cache_folder(), entry.sequence.url
+    folder, url = entry.cache_folder(), entry.url
     if url is None:
         raise DatasetError(f"{name} needs no download: it is computed")
     if folder.is_dir():
         return folder
-    archive = folder.with_name(f"{folder.name}.part")
+    # An archive of all sequences becomes the folder above.
+    target = folder if entry.sequence.url else folder.parent
+    if target.exists():
+        raise DatasetError(f"{target} has no {folder.name}: remove it to download all of it again")
+    archive = target.with_name(f"{target.name}.part")
+    truth = target.with_name(f"{target.name}.truth.part")
     try:
+        if entry.sequence.truth_url:
+            fetch(entry.sequence.truth_url, truth)
         fetch(url, archive, on_progress)
     except DatasetError as error:
         raise DatasetError(
-            f"{error}; where there is no network, fetch it elsewhere and unpack it as {folder}"
+            f"{error}; where there is no network, fetch it elsewhere and unpack it as {target}"
         ) from error
     try:
         if entry.sequence.sha256:
             check_sha256(archive, entry.sequence.sha256)
-        unpack(archive, folder)
+        unpack(archive, target)
+        if entry.sequence.truth_url:
+            truth.replace(folder / entry.sequence.truth_url.rpartition("/")[2])
     finally:
         # A damaged archive must not be resumed, a good one is not needed any more.
         archive.unlink(missing_ok=True)
+        truth.unlink(missing_ok=True)
+    if not folder.is_dir():
+        raise DatasetError(f"the archive of {name} has no folder {folder.name}: see {target}")
     return folder
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
+from typing import TypeVar
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from gsslam.errors import BadFrameError
+
+Depth = TypeVar("Depth", NDArray[np.uint16], NDArray[np.float32])
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _JPEG_SIGNATURE = b"\xff\xd8"
@@ -21,9 +24,7 @@ _SATURATED = 65535
 
 def read_colour(path: Path) -> NDArray[np.uint8]:
     """Read a colour image (H, W, 3) uint8 RGB; raises BadFrameError where it is unusable."""
-    # A rotation noted in the file's metadata must not turn the image away from its depth.
-    image = _decode(path, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+    return decode_colour(_read(path), str(path))
 
 
 def read_depth(path: Path) -> NDArray[np.uint16]:
@@ -31,30 +32,58 @@ def read_depth(path: Path) -> NDArray[np.uint16]:
 
     Raises BadFrameError where it is unusable or no pixel has a measurement.
     """
-    image = _decode(path, cv2.IMREAD_UNCHANGED)
+    return decode_depth(_read(path), str(path))
+
+
+def decode_colour(data: bytes, name: str) -> NDArray[np.uint8]:
+    """Decode a PNG or JPEG as (H, W, 3) uint8 RGB; raises BadFrameError, naming it ``name``."""
+    # A rotation noted in the file's metadata must not turn the image away from its depth.
+    image = _decode(data, name, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def decode_depth(data: bytes, name: str) -> NDArray[np.uint16]:
+    """Decode a PNG as (H, W) uint16 in its own unit; raises BadFrameError, naming it ``name``."""
+    image = _decode(data, name, cv2.IMREAD_UNCHANGED)
     if image.dtype != np.uint16 or image.ndim != 2:
         channels = 1 if image.ndim == 2 else image.shape[2]
         raise BadFrameError(
-            f"depth image {path} has {channels} channel(s) of {image.itemsize * 8} bits; "
+            f"depth image {name} has {channels} channel(s) of {image.itemsize * 8} bits; "
             "it must have one of 16 bits"
         )
-    depth = np.where(image == _SATURATED, np.uint16(0), image)
+    return measured(np.asarray(image, dtype=np.uint16), name)
+
+
+def measured(depth: Depth, name: str) -> Depth:
+    """Return ``depth`` (H, W) with 0 where nothing was measured, whatever its sensor writes there.
+
+    That is a value with all bits set, and NaN, infinity or a negative number. Raises BadFrameError
+    where no pixel has a measurement.
+    """
+    if depth.dtype == np.uint16:
+        unknown = depth == _SATURATED
+    else:
+        unknown = ~(np.isfinite(depth) & (depth > 0))
+    depth = np.where(unknown, depth.dtype.type(0), depth)
     if not depth.any():
-        raise BadFrameError(f"depth image {path} has no measurement at all (every pixel is 0)")
+        raise BadFrameError(f"depth image {name} has no measurement at all (every pixel is 0)")
     return depth
 
 
-def _decode(path: Path, flags: int) -> cv2.typing.MatLike:
+def _read(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise BadFrameError(f"cannot read image {path}: {error.strerror or error}") from error
+
+
+def _decode(data: bytes, name: str, flags: int) -> cv2.typing.MatLike:
     # OpenCV may hand back a partly decoded image without a word, so completeness is checked here.
     if not _is_complete(data):
-        raise BadFrameError(f"image {path} is truncated or damaged; copy it again")
+        raise BadFrameError(f"image {name} is truncated or damaged; copy it again")
     image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     if image is None:
-        raise BadFrameError(f"image {path} cannot be decoded; it must be PNG or JPEG")
+        raise BadFrameError(f"image {name} cannot be decoded; it must be PNG or JPEG")
     return image
 
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from gsslam.camera import Camera
 
 Array = NDArray[np.float64]
+# A depth image in its own unit.
+RawDepth = NDArray[np.uint16] | NDArray[np.float32]
 
 _UNDISTORTED = (0.0, 0.0, 0.0, 0.0, 0.0)
 
@@ -21,8 +23,8 @@ class Calibration:
 
     # Its principal point follows the convention of Camera.
     camera: Camera
-    # k1, k2, p1, p2, k3.
-    distortion: tuple[float, float, float, float, float] = _UNDISTORTED
+    # k1, k2, p1, p2, k3; or these and the denominator's k4, k5, k6.
+    distortion: tuple[float, ...] = _UNDISTORTED
 
     @property
     def is_distorted(self) -> bool:
@@ -70,13 +72,18 @@ class Calibration:
         return xd * self.camera.fx + self.camera.cx, yd * self.camera.fy + self.camera.cy
 
 
-def distorted(
-    x: Array, y: Array, distortion: tuple[float, float, float, float, float]
-) -> tuple[Array, Array]:
-    """Return where the lens puts the normalised image point (x, y): Brown (1966), with k1 to k3."""
-    k1, k2, p1, p2, k3 = distortion
+def distorted(x: Array, y: Array, distortion: tuple[float, ...]) -> tuple[Array, Array]:
+    """Return where the lens puts the normalised image point (x, y): Brown (1966), with k1 to k3.
+
+    Of eight coefficients the last three, k4 to k6, make the radial factor a fraction, as in OpenCV
+    and in ROS's "rational_polynomial".
+    """
+    k1, k2, p1, p2, k3 = distortion[:5]
     r2 = x * x + y * y
     radial = 1 + r2 * (k1 + r2 * (k2 + r2 * k3))
+    if len(distortion) > 5:
+        k4, k5, k6 = distortion[5:8]
+        radial = radial / (1 + r2 * (k4 + r2 * (k5 + r2 * k6)))
     return (
         x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
         y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
@@ -116,9 +123,11 @@ class ColourRectifier:
 
 
 class DepthRectifier:
-    """Samples a depth image, registered to the distorted colour image, at the target's pixels.
+    """Samples a depth image at the pixels of a pinhole camera at the same place.
 
-    Takes the nearest measurement and never a mean: between two surfaces there is none.
+    The depth camera is mostly the distorted colour camera itself, to which depth was registered;
+    it may have any resolution. Takes the nearest measurement and never a mean: between two
+    surfaces there is none.
     """
 
     def __init__(self, source: Calibration, target: Camera, depth_scale: float) -> None:
@@ -131,7 +140,7 @@ class DepthRectifier:
         # (H', W') metres for each unit of the file; 0 where the lens did not see.
         self._metres = np.where(inside, 1 / depth_scale, 0).astype(np.float32)
 
-    def __call__(self, raw: NDArray[np.uint16]) -> NDArray[np.float32]:
+    def __call__(self, raw: RawDepth) -> NDArray[np.float32]:
         """Return the depth (H', W') in metres of the target from the raw image (H, W)."""
         depth: NDArray[np.float32] = raw.ravel()[self._source_index] * self._metres
         return depth

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from gsslam.camera import Camera
+from gsslam.datasets.rectify import Calibration, RawDepth
 
 # Measurements of one pixel that lie this far (relative) behind the nearest belong to what it hides.
 _SAME_SURFACE = 1.02
@@ -21,16 +23,13 @@ class DepthRegistration:
 
     def __init__(
         self,
-        depth_camera: Camera,
+        depth: Calibration,
         target: Camera,
         T_color_depth: NDArray[np.float64],
         depth_scale: float,
     ) -> None:
         self._shape = (target.height, target.width)
-        x = (np.arange(depth_camera.width) + 0.5 - depth_camera.cx) / depth_camera.fx
-        y = (np.arange(depth_camera.height) + 0.5 - depth_camera.cy) / depth_camera.fy
-        x, y = np.meshgrid(x, y)
-        rays = np.stack([x.ravel(), y.ravel(), np.ones(x.size)])  # (3, N), z = 1
+        depth_camera, rays = depth.camera, _rays(depth)
         K = target.matrix()
         # Pixel (homogeneous) of depth z: z * ray_pixels + translation.
         self._ray_pixels = (K @ T_color_depth[:3, :3] @ rays).astype(np.float32)  # (3, N)
@@ -40,7 +39,7 @@ class DepthRegistration:
         scale = max(target.fx / depth_camera.fx, target.fy / depth_camera.fy)
         self._splat = max(1, int(np.ceil(scale)))
 
-    def __call__(self, raw: NDArray[np.uint16]) -> NDArray[np.float32]:
+    def __call__(self, raw: RawDepth) -> NDArray[np.float32]:
         """Return the depth (H', W') in metres of the target from the raw image (H, W)."""
         pixels, z = self._project(raw)
         height, width = self._shape
@@ -54,7 +53,7 @@ class DepthRegistration:
         depth: NDArray[np.float32] = (total / np.maximum(count, 1)).astype(np.float32)
         return depth.reshape(self._shape)
 
-    def _project(self, raw: NDArray[np.uint16]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    def _project(self, raw: RawDepth) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Return the flat target pixel of each measurement that falls into the image, and its z."""
         measured = np.flatnonzero(raw)
         z_depth = raw.ravel()[measured] * self._metres
@@ -72,3 +71,14 @@ class DepthRegistration:
         height, width = self._shape
         inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height) & (z > 0)
         return (rows * width + columns)[inside], z[inside]
+
+
+def _rays(depth: Calibration) -> NDArray[np.float64]:
+    """Return the line of sight of every pixel (3, N), z = 1."""
+    camera = depth.camera
+    x = (np.arange(camera.width) + 0.5 - camera.cx) / camera.fx
+    y = (np.arange(camera.height) + 0.5 - camera.cy) / camera.fy
+    points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 1, 2)
+    if depth.is_distorted:
+        points = cv2.undistortPoints(points, np.eye(3), np.array(depth.distortion))
+    return np.concatenate([points[:, 0].T, np.ones((1, len(points)))])

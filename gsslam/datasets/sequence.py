@@ -1,10 +1,12 @@
-"""A sequence of image files: what TUM, 7-Scenes and plain folders have in common."""
+"""A sequence of images as the sensor gave them: what all recordings have in common."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +14,11 @@ from numpy.typing import NDArray
 from gsslam.camera import Camera
 from gsslam.datasets.base import ReadOptions
 from gsslam.datasets.images import read_colour, read_depth
-from gsslam.datasets.rectify import Calibration, ColourRectifier, DepthRectifier
+from gsslam.datasets.rectify import Calibration, ColourRectifier, DepthRectifier, RawDepth
 from gsslam.datasets.register import DepthRegistration
 from gsslam.errors import BadFrameError, DatasetError
 from gsslam.frame import Frame
-from gsslam.trajectory import Trajectory
+from gsslam.trajectory import Trajectory, nearest_within
 
 # Two measurements closer than this in time (seconds) count as simultaneous, as in TUM's benchmark.
 MAX_TIME_DIFFERENCE = 0.02
@@ -27,9 +29,44 @@ _PLAUSIBLE_DEPTH = (0.05, 100.0)
 _FRAMES_TRIED = 20
 
 
+class RawFrame(Protocol):
+    """One frame as it was recorded; its images are read when they are asked for."""
+
+    @property
+    def timestamp(self) -> float:
+        """Seconds."""
+        ...
+
+    @property
+    def T_world_camera(self) -> NDArray[np.float64] | None:
+        """Pose (4, 4) of the colour camera, camera points to world points, where it is known."""
+        ...
+
+    @property
+    def colour_name(self) -> str:
+        """What the colour image is called in messages."""
+        ...
+
+    @property
+    def depth_name(self) -> str:
+        """What the depth image is called in messages."""
+        ...
+
+    def read_colour(self) -> NDArray[np.uint8]:
+        """Return the colour image (H, W, 3), RGB; raises BadFrameError where it is unusable."""
+        ...
+
+    def read_depth(self) -> RawDepth:
+        """Return the depth image (H, W) in its own unit, 0 where nothing was measured.
+
+        Raises BadFrameError where it is unusable.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class FrameFiles:
-    """Where one frame lies."""
+    """A frame that lies in two image files."""
 
     # Seconds.
     timestamp: float
@@ -37,6 +74,24 @@ class FrameFiles:
     depth: Path
     # (4, 4) pose of the colour camera, camera points to world points.
     T_world_camera: NDArray[np.float64] | None = None
+
+    @property
+    def colour_name(self) -> str:
+        """Path of the colour image."""
+        return str(self.colour)
+
+    @property
+    def depth_name(self) -> str:
+        """Path of the depth image."""
+        return str(self.depth)
+
+    def read_colour(self) -> NDArray[np.uint8]:
+        """Read the colour image (H, W, 3); raises BadFrameError where it is unusable."""
+        return read_colour(self.colour)
+
+    def read_depth(self) -> NDArray[np.uint16]:
+        """Read the depth image (H, W); raises BadFrameError where it is unusable."""
+        return read_depth(self.depth)
 
 
 @dataclass(frozen=True)
@@ -46,23 +101,24 @@ class Sensor:
     colour: Calibration
     # Value of a depth image at one metre.
     depth_scale: float
-    # The depth camera and (4, 4) its points to colour camera points; None: depth is registered.
-    depth: Camera | None = None
+    # The camera that took the depth images; None: they are registered, pixel by pixel.
+    depth: Calibration | None = None
+    # (4, 4) its points to colour camera points; None: both look from the same place.
     T_color_depth: NDArray[np.float64] | None = None
 
-    def depth_mapper(self, target: Camera) -> Callable[[NDArray[np.uint16]], NDArray[np.float32]]:
+    def depth_mapper(self, target: Camera) -> Callable[[RawDepth], NDArray[np.float32]]:
         """Return what turns a raw depth image into metres at the pixels of ``target``."""
-        if self.depth is None:
-            return DepthRectifier(self.colour, target, self.depth_scale)
-        T_color_depth = np.eye(4) if self.T_color_depth is None else self.T_color_depth
-        return DepthRegistration(self.depth, target, T_color_depth, self.depth_scale)
+        depth, T_color_depth = self.depth or self.colour, self.T_color_depth
+        if T_color_depth is None or np.array_equal(T_color_depth, np.eye(4)):
+            return DepthRectifier(depth, target, self.depth_scale)
+        return DepthRegistration(depth, target, T_color_depth, self.depth_scale)
 
 
-class ImageSequence:
-    """A Dataset of image files; frames are read when they are asked for."""
+class RecordedSequence:
+    """A Dataset of recorded frames, undistorted and registered when they are asked for."""
 
     def __init__(
-        self, name: str, files: Sequence[FrameFiles], sensor: Sensor, options: ReadOptions
+        self, name: str, frames: Sequence[RawFrame], sensor: Sensor, options: ReadOptions
     ) -> None:
         """Select frames and prepare the tables; reads one frame to check sizes and depth scale.
 
@@ -70,14 +126,21 @@ class ImageSequence:
         cannot be metres.
         """
         self._name = name
-        self._files = list(files)[:: options.stride][: options.max_frames]
-        if not self._files:
+        self._frames = list(frames)[:: options.stride][: options.max_frames]
+        if not self._frames:
             raise DatasetError(f"{name}: there is no frame")
         self._sensor = sensor
         self._camera = options.target(sensor.colour.pinhole())
-        self._to_colour = ColourRectifier(sensor.colour, self._camera)
-        self._to_depth = sensor.depth_mapper(self._camera)
         self._check_depth_scale()
+
+    # Made once an image of that size was read: a file may claim any size of its camera.
+    @functools.cached_property
+    def _to_colour(self) -> ColourRectifier:
+        return ColourRectifier(self._sensor.colour, self._camera)
+
+    @functools.cached_property
+    def _to_depth(self) -> Callable[[RawDepth], NDArray[np.float32]]:
+        return self._sensor.depth_mapper(self._camera)
 
     @property
     def name(self) -> str:
@@ -92,13 +155,13 @@ class ImageSequence:
     @property
     def timestamps(self) -> NDArray[np.float64]:
         """Seconds, (N,)."""
-        return np.array([file.timestamp for file in self._files], dtype=np.float64)
+        return np.array([frame.timestamp for frame in self._frames], dtype=np.float64)
 
     @property
     def ground_truth(self) -> Trajectory | None:
         """Poses of the frames that have one; None where no frame has."""
         posed = [
-            (f.timestamp, f.T_world_camera) for f in self._files if f.T_world_camera is not None
+            (f.timestamp, f.T_world_camera) for f in self._frames if f.T_world_camera is not None
         ]
         if not posed:
             return None
@@ -106,9 +169,9 @@ class ImageSequence:
         return Trajectory(np.array(times, dtype=np.float64), np.stack(poses))
 
     @property
-    def files(self) -> list[FrameFiles]:
-        """Where the frames lie."""
-        return self._files
+    def frames(self) -> list[RawFrame]:
+        """The frames as they were recorded."""
+        return self._frames
 
     @property
     def depth_scale(self) -> float:
@@ -116,22 +179,21 @@ class ImageSequence:
         return self._sensor.depth_scale
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._frames)
 
     def __getitem__(self, index: int) -> Frame:
         """Read frame ``index``; raises BadFrameError where that frame alone is unusable."""
-        files = self._files[index]
-        colour = read_colour(files.colour)
-        depth = read_depth(files.depth)
-        _check_size(files.colour, colour, self._sensor.colour.camera)
-        _check_size(files.depth, depth, self._sensor.depth or self._sensor.colour.camera)
+        raw, sensor = self._frames[index], self._sensor
+        colour, depth = raw.read_colour(), raw.read_depth()
+        _check_size(raw.colour_name, colour, sensor.colour.camera)
+        _check_size(raw.depth_name, depth, (sensor.depth or sensor.colour).camera)
         return Frame(
             index=range(len(self))[index],
-            timestamp=files.timestamp,
+            timestamp=raw.timestamp,
             rgb=self._to_colour(colour),
             depth=self._to_depth(depth),
             camera=self._camera,
-            T_world_camera=files.T_world_camera,
+            T_world_camera=raw.T_world_camera,
         )
 
     def _check_depth_scale(self) -> None:
@@ -158,10 +220,27 @@ class ImageSequence:
         raise DatasetError(f"{self._name}: none of the first {tried} frames is usable: {reason}")
 
 
-def _check_size(path: Path, image: NDArray[np.generic], camera: Camera) -> None:
+def pairs_in_time(colour: NDArray[np.float64], depth: NDArray[np.float64]) -> list[tuple[int, int]]:
+    """Pair each colour image with the depth image nearest in time, where one is within 20 ms.
+
+    Takes the times of both in seconds, sorted, and returns their indices. A depth image may serve
+    two colour images: the frames of the two streams drift against each other, and one-to-one
+    pairing would throw colour images away. Raises DatasetError where no pair is found.
+    """
+    nearest = nearest_within(colour, depth, MAX_TIME_DIFFERENCE)
+    pairs = [(i, int(j)) for i, j in enumerate(nearest) if j >= 0]
+    if not pairs:
+        raise DatasetError(
+            f"none of {len(colour)} colour images has one of {len(depth)} depth images within "
+            f"{MAX_TIME_DIFFERENCE * 1000:.0f} ms; check that both use the same clock"
+        )
+    return pairs
+
+
+def _check_size(name: str, image: NDArray[np.generic], camera: Camera) -> None:
     height, width = image.shape[:2]
     if (width, height) != (camera.width, camera.height):
         raise BadFrameError(
-            f"image {path} is {width}x{height} where the calibration says "
+            f"image {name} is {width}x{height} where the calibration says "
             f"{camera.width}x{camera.height}; colour and registered depth must both have that size"
         )

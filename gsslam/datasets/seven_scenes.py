@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from gsslam.datasets.base import Dataset, ReadOptions
 from gsslam.datasets.catalogue import Entry
-from gsslam.datasets.sequence import FrameFiles, ImageSequence
+from gsslam.datasets.matrices import read_pose
+from gsslam.datasets.sequence import FrameFiles, RecordedSequence
 from gsslam.errors import DatasetError
-from gsslam.geometry import inverse, orthonormalized
+from gsslam.geometry import inverse
 
 # The recordings carry no time stamps.
 _FRAMES_PER_SECOND = 30.0
@@ -20,16 +21,19 @@ _DEPTH_NAME = re.compile(r"frame-(\d+)\.depth\.png")
 
 
 def open_sequence(entry: Entry, folder: Path, options: ReadOptions) -> Dataset:
-    """Open a sequence folder, or the scene folder that holds it as ``seq-01``.
+    """Open a sequence folder, or the scene folder that holds it as ``seq-01`` and so on.
 
     The published poses are the depth camera's; frames carry those of the colour camera.
     """
-    first_sequence = folder / "seq-01"
-    folder = first_sequence if first_sequence.is_dir() else folder
+    recording = folder / (entry.recording or "seq-01")
+    if recording.is_dir():
+        folder = recording
+    elif "/" in entry.name and entry.name.count("/") > 1 and folder.name != entry.recording:
+        raise DatasetError(f"{folder} has no folder {entry.recording}")
     sensor = entry.sensor()
     T_color_depth = np.eye(4) if sensor.T_color_depth is None else sensor.T_color_depth
     files = _list_frames(folder, inverse(T_color_depth))
-    return ImageSequence(entry.name, files, sensor, options)
+    return RecordedSequence(entry.name, files, sensor, options)
 
 
 def _list_frames(folder: Path, T_depth_color: NDArray[np.float64]) -> list[FrameFiles]:
@@ -46,20 +50,8 @@ def _list_frames(folder: Path, T_depth_color: NDArray[np.float64]) -> list[Frame
         kind = "jpg" if f"{stem}.color.jpg" in names else "png"
         pose = None
         if f"{stem}.pose.txt" in names:
-            pose = orthonormalized(_read_pose(folder / f"{stem}.pose.txt")) @ T_depth_color
+            T_world_depth = read_pose(folder / f"{stem}.pose.txt")
+            pose = None if T_world_depth is None else T_world_depth @ T_depth_color
         colour, depth = folder / f"{stem}.color.{kind}", folder / f"{stem}.depth.png"
         files.append(FrameFiles(int(number) / _FRAMES_PER_SECOND, colour, depth, pose))
     return files
-
-
-def _read_pose(path: Path) -> NDArray[np.float64]:
-    """Return the matrix (4, 4) in ``path``, depth camera points to world points."""
-    try:
-        values = np.array(path.read_text(encoding="ascii").split(), dtype=np.float64)
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"cannot read pose {path}: {error}") from error
-    if values.size != 16:
-        raise DatasetError(f"pose {path} has {values.size} numbers where 16 are expected")
-    if not np.isfinite(values).all():
-        raise DatasetError(f"pose {path} is NaN or infinite")
-    return values.reshape(4, 4)

@@ -1,26 +1,66 @@
-"""The TUM RGB-D benchmark: Sturm et al., A Benchmark for the Evaluation of RGB-D SLAM (2012)."""
+"""The TUM RGB-D benchmark's layout: Sturm et al., Evaluation of RGB-D SLAM Systems (2012)."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gsslam.datasets.base import Dataset, ReadOptions
+from gsslam.datasets.camera_file import CAMERA_FILE, read_camera
 from gsslam.datasets.catalogue import Entry
-from gsslam.datasets.sequence import MAX_TIME_DIFFERENCE, FrameFiles, ImageSequence
+from gsslam.datasets.sequence import (
+    MAX_TIME_DIFFERENCE,
+    FrameFiles,
+    RecordedSequence,
+    Sensor,
+    pairs_in_time,
+)
 from gsslam.errors import DatasetError
-from gsslam.trajectory import Trajectory, nearest_within
+from gsslam.trajectory import Trajectory
 
 TimedFiles = list[tuple[float, Path]]
 
+# Folders of the benchmark are called after the camera that took them.
+_CAMERA_IN_NAME = re.compile(r"freiburg([123])|\bfr([123])_")
+
 
 def open_sequence(entry: Entry, folder: Path, options: ReadOptions) -> Dataset:
-    """Open a sequence folder: ``rgb.txt``, ``depth.txt``, images, ``groundtruth.txt`` if any."""
+    """Open a sequence folder: ``rgb.txt``, ``depth.txt``, images, ``groundtruth.txt`` if any.
+
+    A ``camera.yaml`` in it says which cameras took it, else the catalogue does.
+    """
     colour, depth = read_list(folder / "rgb.txt"), read_list(folder / "depth.txt")
+    sensor = _sensor(entry, folder)
     files = with_ground_truth(pair_by_time(colour, depth), folder / "groundtruth.txt")
-    return ImageSequence(entry.name, files, entry.sensor(), options)
+    motion = entry.family.T_truth_color
+    if motion is not None:
+        T_truth_color = motion.matrix()
+        files = [
+            replace(file, T_world_camera=file.T_world_camera @ T_truth_color)
+            if file.T_world_camera is not None
+            else file
+            for file in files
+        ]
+    return RecordedSequence(entry.name, files, sensor, options)
+
+
+def _sensor(entry: Entry, folder: Path) -> Sensor:
+    if (folder / CAMERA_FILE).exists():
+        return read_camera(folder / CAMERA_FILE).sensor()
+    if entry.sequence.camera in entry.family.cameras:
+        return entry.sensor()
+    match = _CAMERA_IN_NAME.search(folder.resolve().name)
+    if match is None:
+        raise DatasetError(
+            f"{folder} has no {CAMERA_FILE}, which says the camera's intrinsics and depth scale; "
+            "write one (docs/datasets.md shows how)"
+        )
+    camera = f"fr{match[1] or match[2]}"
+    return entry._replace(sequence=replace(entry.sequence, camera=camera)).sensor()
 
 
 def read_list(path: Path) -> TimedFiles:
@@ -54,24 +94,11 @@ def finite(text: str) -> float:
 
 
 def pair_by_time(colour: TimedFiles, depth: TimedFiles) -> list[FrameFiles]:
-    """Pair each colour image with the depth image nearest in time, where one is within 20 ms.
-
-    Both lists are sorted. A depth image may serve two colour images: the frames of the two streams
-    drift against each other, and one-to-one pairing would throw colour images away. Raises
-    DatasetError where no pair is found.
-    """
-    indices = nearest_within(_times(colour), _times(depth), MAX_TIME_DIFFERENCE)
-    pairs = [
-        FrameFiles(timestamp, path, depth[index][1])
-        for (timestamp, path), index in zip(colour, indices, strict=True)
-        if index >= 0
+    """Return a frame of every pair of ``pairs_in_time``; both lists are sorted by time."""
+    return [
+        FrameFiles(colour[i][0], colour[i][1], depth[j][1])
+        for i, j in pairs_in_time(_times(colour), _times(depth))
     ]
-    if not pairs:
-        raise DatasetError(
-            f"none of {len(colour)} colour images has one of {len(depth)} depth images within "
-            f"{MAX_TIME_DIFFERENCE * 1000:.0f} ms; check that both lists use the same clock"
-        )
-    return pairs
 
 
 def with_ground_truth(files: list[FrameFiles], path: Path) -> list[FrameFiles]:

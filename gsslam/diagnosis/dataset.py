@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gsslam.datasets import open_dataset
 from gsslam.datasets.base import Dataset
-from gsslam.datasets.catalogue import find
-from gsslam.datasets.sequence import ImageSequence
+from gsslam.datasets.registry import resolve
+from gsslam.datasets.sequence import RecordedSequence
 from gsslam.diagnosis.depth import check_depth_range, check_registration
 from gsslam.diagnosis.files import check_names, check_poses, check_readable, check_timestamps
 from gsslam.diagnosis.finding import Finding
@@ -30,12 +30,9 @@ def diagnose(name: str, path: Path | None = None) -> list[Finding]:
     """Open the sequence ``name`` as ``open_dataset`` does and return what is wrong with it.
 
     That it is refused when it is opened is a finding too. Raises DatasetError where there is no
-    such dataset, or no folder of it.
+    such dataset, or nothing at its path.
     """
-    if name.partition("/")[0] != "folder":
-        find(name)
-    if path is not None and not path.expanduser().is_dir():
-        raise DatasetError(f"{name}: the folder {path} does not exist")
+    name, path = resolve(name, path)
     try:
         dataset = open_dataset(name, path)
     except DatasetError as error:
@@ -69,22 +66,22 @@ def diagnose_dataset(dataset: Dataset) -> list[Finding]:
 
 
 def _check_files(dataset: Dataset, sample: Sample) -> list[Finding | None]:
-    if not isinstance(dataset, ImageSequence):
+    if not isinstance(dataset, RecordedSequence):
         runs = [run for run in sample.runs if run]
         checked = (check_timestamps([f.timestamp for f in run], run[0].index) for run in runs)
         return [next(filter(None, checked), None)]
     names = None
     if dataset.name.startswith(_BY_POSITION):
         names = check_names(
-            [file.colour.name for file in dataset.files],
-            [file.depth.name for file in dataset.files],
+            [Path(frame.colour_name).name for frame in dataset.frames],
+            [Path(frame.depth_name).name for frame in dataset.frames],
         )
-    return [names, check_timestamps([file.timestamp for file in dataset.files])]
+    return [names, check_timestamps(list(dataset.timestamps))]
 
 
 def _check_geometry(dataset: Dataset, sample: Sample, *, are_usable: bool) -> list[Finding | None]:
     """Check depth by the poses where there are any, else by what depth cameras can measure."""
-    depth_scale = dataset.depth_scale if isinstance(dataset, ImageSequence) else None
+    depth_scale = dataset.depth_scale if isinstance(dataset, RecordedSequence) else None
     if are_usable:
         matches = Matches.of(wide_tracks(sample.runs))
         if can_be_checked(matches, dataset.camera):

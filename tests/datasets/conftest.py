@@ -36,3 +36,21 @@ def make_folder(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def fr1_xyz(data_root: Path) -> Path:
+    """TUM's freiburg1_xyz, the whole sequence."""
+    return real_folder(data_root / "tum_fr1_xyz")
+
+
+@pytest.fixture(scope="session")
+def kitchen(data_root: Path) -> Path:
+    """300 frames of 7-Scenes' RedKitchen."""
+    return real_folder(data_root / "seven_scenes_redkitchen")
+
+
+def real_folder(folder: Path) -> Path:
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}")
+    return folder

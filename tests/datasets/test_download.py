@@ -1,10 +1,8 @@
 import hashlib
-import io
 import re
-import tarfile
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -12,9 +10,9 @@ import numpy as np
 import pytest
 
 from gsslam.datasets import catalogue
-from gsslam.datasets.archive import unpack
 from gsslam.datasets.download import download_dataset, fetch
 from gsslam.errors import DatasetError
+from tests.datasets.archives import names, tar_bytes, zip_bytes
 
 
 class FileServer(ThreadingHTTPServer):
@@ -74,28 +72,6 @@ def server() -> Iterator[FileServer]:
         thread.join()
 
 
-def tar_bytes(members: dict[str, bytes | tarfile.TarInfo], mode: str = "w:gz") -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=mode) as file:
-        for name, content in members.items():
-            if isinstance(content, tarfile.TarInfo):
-                content.name = name
-                file.addfile(content)
-            else:
-                info = tarfile.TarInfo(name)
-                info.size = len(content)
-                file.addfile(info, io.BytesIO(content))
-    return buffer.getvalue()
-
-
-def zip_bytes(members: dict[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-    return buffer.getvalue()
-
-
 NOISE = np.random.default_rng(0).bytes(3_000_000)
 GOOD = {"rgbd_dataset/rgb.txt": b"1.0 rgb/1.png", "rgbd_dataset/rgb/1.png": NOISE}
 
@@ -114,10 +90,6 @@ def offer(
         return tmp_path / "cache" / "tum"
 
     return prepare
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_download_unpacks_into_the_cache(server: FileServer, offer: Callable[..., Path]) -> None:
@@ -208,68 +180,6 @@ def test_synthetic_needs_no_download() -> None:
         download_dataset("synthetic/room")
 
 
-def special(kind: bytes, target: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo()
-    info.type, info.linkname = kind, target
-    return info
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "what"),
-    [
-        ("../evil.txt", b"x", "outside the target"),
-        ("a/../../evil.txt", b"x", "outside the target"),
-        ("/tmp/evil.txt", b"x", "outside the target"),
-        ("a\\..\\..\\evil.txt", b"x", "outside the target"),
-        ("C:/evil.txt", b"x", "outside the target"),
-        ("link", special(tarfile.SYMTYPE, "/etc"), "link or a device"),
-        ("hard", special(tarfile.LNKTYPE, "../../evil"), "link or a device"),
-        ("device", special(tarfile.CHRTYPE), "link or a device"),
-        ("pipe", special(tarfile.FIFOTYPE), "link or a device"),
-    ],
-)
-def test_hostile_tar_is_refused(
-    offer: Callable[..., Path], tmp_path: Path, name: str, content: bytes, what: str
-) -> None:
-    cache = offer(tar_bytes({"good.txt": b"x", name: content}))
-    with pytest.raises(DatasetError, match=what):
-        download_dataset("tum/fr1_xyz")
-    assert names(cache) == []
-    assert not list(tmp_path.rglob("*evil*"))
-
-
-def test_hostile_zip_is_refused(tmp_path: Path) -> None:
-    link = zipfile.ZipInfo("link")
-    link.external_attr = 0o120777 << 16
-    for member in (zipfile.ZipInfo("../evil.txt"), zipfile.ZipInfo("/evil.txt"), link):
-        with zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
-            file.writestr(member, b"/etc")
-        with pytest.raises(DatasetError, match="refusing archive"):
-            unpack(tmp_path / "a.zip", tmp_path / "out")
-        assert names(tmp_path) == ["a.zip"]
-
-
-@pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz", "w"])
-@pytest.mark.parametrize("kept", [0, 100, 0.5, 0.95])
-def test_truncated_tar_is_refused(tmp_path: Path, mode: str, kept: float) -> None:
-    content = tar_bytes({"rgb.txt": b"1.0 rgb/1.png", "rgb/1.png": NOISE[:500_000]}, mode)
-    size = int(kept * len(content)) if kept < 1 else int(kept)
-    (tmp_path / "a").write_bytes(content[:size])
-    with pytest.raises(DatasetError, match="truncated or damaged"):
-        unpack(tmp_path / "a", tmp_path / "out")
-    assert names(tmp_path) == ["a"]
-
-
-@pytest.mark.parametrize("mode", ["w:gz", "w:bz2", "w:xz"])
-def test_damaged_tar_is_refused(tmp_path: Path, mode: str) -> None:
-    content = bytearray(tar_bytes({"rgb/1.png": NOISE[:50_000]}, mode))
-    content[len(content) // 2] ^= 1
-    (tmp_path / "a").write_bytes(content)
-    with pytest.raises(DatasetError, match="damaged"):
-        unpack(tmp_path / "a", tmp_path / "out")
-    assert names(tmp_path) == ["a"]
-
-
 def test_truncated_archive_from_the_server_is_not_kept(offer: Callable[..., Path]) -> None:
     cache = offer(tar_bytes(GOOD)[:-1000])
     with pytest.raises(DatasetError, match="truncated or damaged"):
@@ -277,16 +187,31 @@ def test_truncated_archive_from_the_server_is_not_kept(offer: Callable[..., Path
     assert names(cache) == []
 
 
-def test_archives_inside_are_unpacked(tmp_path: Path) -> None:
-    inner = zip_bytes({"seq-01/frame-000000.pose.txt": b"pose"})
-    outer = zip_bytes({"redkitchen/seq-01.zip": inner, "redkitchen/TrainSplit.txt": b"sequence1"})
-    (tmp_path / "a.zip").write_bytes(outer)
-    unpack(tmp_path / "a.zip", tmp_path / "out")
-    assert names(tmp_path / "out") == ["TrainSplit.txt", "seq-01"]
-    assert (tmp_path / "out" / "seq-01" / "frame-000000.pose.txt").read_bytes() == b"pose"
+def test_archive_of_a_whole_family(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = replace(catalogue.families()["replica"], url=server.url)
+    monkeypatch.setitem(catalogue.families(), "replica", family)
+    monkeypatch.setenv("GSSLAM_DATA_HOME", str(tmp_path / "cache"))
+    server.content = zip_bytes({"Replica/room0/traj.txt": b"a", "Replica/office1/traj.txt": b"b"})
+    folder = download_dataset("replica/room0")
+    assert folder == tmp_path / "cache" / "replica" / "room0"
+    assert (folder / "traj.txt").read_bytes() == b"a"
+    assert download_dataset("replica/office1").is_dir()
+    assert len(server.ranges) == 1
+    with pytest.raises(DatasetError, match=r"replica has no room1: remove it"):
+        download_dataset("replica/room1")
 
 
-def test_archive_without_a_single_folder_keeps_its_names(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(tar_bytes({"rgb/1.png": b"1", "rgb.txt": b"2"}))
-    unpack(tmp_path / "a", tmp_path / "out")
-    assert names(tmp_path / "out") == ["rgb", "rgb.txt"]
+def test_ground_truth_of_its_own_comes_along(
+    server: FileServer, offer: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = offer(tar_bytes(GOOD))
+    sequences = catalogue.families()["tum"].sequences
+    truth_url = f"{server.url}/room.gt.freiburg"
+    sequence = replace(sequences["fr1_xyz"], truth_url=truth_url)
+    monkeypatch.setitem(sequences, "fr1_xyz", sequence)
+    folder = download_dataset("tum/fr1_xyz")
+    assert (folder / "room.gt.freiburg").exists()
+    assert names(cache) == ["fr1_xyz"]
+    assert len(server.ranges) == 2

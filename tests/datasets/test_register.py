@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from gsslam.camera import Camera
+from gsslam.datasets.rectify import Calibration
 from gsslam.datasets.register import DepthRegistration
 from gsslam.datasets.room import build_room, camera_pose
 from gsslam.datasets.scene import cast_rays
@@ -21,7 +22,7 @@ def test_plane_stays_a_plane() -> None:
     raw = np.rint(-offset / (normal[0] * x + normal[1] * y + normal[2]) * 10000).astype(np.uint16)
     for width, height in ((160, 120), (320, 240), (640, 480)):
         target = COLOUR_CAMERA.resized(width, height)
-        found = DepthRegistration(DEPTH_CAMERA, target, T_COLOR_DEPTH, 10000)(raw)
+        found = DepthRegistration(Calibration(DEPTH_CAMERA), target, T_COLOR_DEPTH, 10000)(raw)
         u = (np.arange(width) + 0.5 - target.cx) / target.fx
         v = (np.arange(height) + 0.5 - target.cy) / target.fy
         rays = np.stack([*np.meshgrid(u, v), np.ones((height, width))])
@@ -43,7 +44,7 @@ def test_room_seen_by_two_cameras(size: tuple[int, int]) -> None:
     target = COLOUR_CAMERA.resized(*size)
     expected = cast_rays(room, target, T_world_color, np.float64).depth
     raw = np.rint(measured * 10000).astype(np.uint16)
-    found = DepthRegistration(DEPTH_CAMERA, target, T_COLOR_DEPTH, 10000)(raw)
+    found = DepthRegistration(Calibration(DEPTH_CAMERA), target, T_COLOR_DEPTH, 10000)(raw)
     known = found > 0
     error = (found - expected)[known]
     assert known.mean() > 0.8  # the colour camera's view is wider: (264.6 / 292.5)^2
@@ -57,7 +58,7 @@ def test_nearest_surface_hides_what_lies_behind() -> None:
     raw[100:140, 140:180] = 1000
     move = np.eye(4)
     move[0, 3] = 0.05  # parallax: 14.6 pixels at 1 m, 4.9 at 3 m
-    found = DepthRegistration(DEPTH_CAMERA, DEPTH_CAMERA, move, 1000)(raw)
+    found = DepthRegistration(Calibration(DEPTH_CAMERA), DEPTH_CAMERA, move, 1000)(raw)
     row = found[120]
     near = np.flatnonzero(np.isclose(row, 1.0))
     assert near.min() in (154, 155)
@@ -68,11 +69,13 @@ def test_nearest_surface_hides_what_lies_behind() -> None:
 def test_no_motion_gives_the_same_image() -> None:
     raw = np.random.default_rng(0).integers(500, 4000, (240, 320)).astype(np.uint16)
     raw[::7, ::5] = 0
-    found = DepthRegistration(DEPTH_CAMERA, DEPTH_CAMERA, np.eye(4), 1000)(raw)
+    found = DepthRegistration(Calibration(DEPTH_CAMERA), DEPTH_CAMERA, np.eye(4), 1000)(raw)
     np.testing.assert_allclose(found, raw / 1000, rtol=1e-6)
 
 
 def test_points_behind_the_colour_camera_vanish() -> None:
     raw = np.full((240, 320), 1000, dtype=np.uint16)
     backwards = inverse(exp_se3(np.array([0, 0, 2.0, 0, 0, 0])))
-    assert not DepthRegistration(DEPTH_CAMERA, COLOUR_CAMERA, backwards, 1000)(raw).any()
+    assert not DepthRegistration(Calibration(DEPTH_CAMERA), COLOUR_CAMERA, backwards, 1000)(
+        raw
+    ).any()

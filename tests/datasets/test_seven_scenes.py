@@ -9,14 +9,6 @@ from gsslam.datasets import catalogue, open_dataset
 from gsslam.errors import DatasetError
 
 
-@pytest.fixture(scope="module")
-def kitchen(data_root: Path) -> Path:
-    folder = data_root / "seven_scenes_redkitchen"
-    if not folder.is_dir():
-        pytest.skip(f"no {folder}")
-    return folder
-
-
 def test_real_sequence(kitchen: Path) -> None:
     dataset = open_dataset("7scenes/redkitchen", kitchen, resolution=(320, 240))
     assert len(dataset) == 300
@@ -98,5 +90,5 @@ def test_every_scene_has_both_cameras() -> None:
     for scene in scenes:
         sensor = catalogue.find(f"7scenes/{scene}").sensor()
         assert sensor.depth is not None
-        assert (sensor.depth.fx, sensor.depth.cx) == (585, 320.5)
+        assert (sensor.depth.camera.fx, sensor.depth.camera.cx) == (585, 320.5)
         assert (sensor.colour.camera.fx, sensor.colour.camera.cx) == (529.2, 327.0)

@@ -10,14 +10,6 @@ from gsslam.datasets.tum import pair_by_time
 from gsslam.errors import DatasetError
 
 
-@pytest.fixture(scope="module")
-def fr1_xyz(data_root: Path) -> Path:
-    folder = data_root / "tum_fr1_xyz"
-    if not folder.is_dir():
-        pytest.skip(f"no {folder}")
-    return folder
-
-
 def test_real_sequence_has_every_colour_image_and_pose(fr1_xyz: Path) -> None:
     dataset = open_dataset("tum/fr1_xyz", fr1_xyz)
     assert len(dataset) == 798
