@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ from gsslam.pyramid import FrameBuffers
 from gsslam.raster.constants import ROW_RGB
 from gsslam.slam_state import Arrays, of_prefix, with_prefix
 
+if TYPE_CHECKING:
+    from gsslam.features.learner import FeatureLearner
+
 # Share of the spheres that stays where their lists take too much memory.
 _SHED = 0.9
 
@@ -43,26 +46,36 @@ class Mapper:
     """Owns the map and the keyframes."""
 
     def __init__(
-        self, config: SlamConfig, camera: Camera, device: torch.device | str = "cpu"
+        self,
+        config: SlamConfig,
+        camera: Camera,
+        device: torch.device | str = "cpu",
+        learner: FeatureLearner | None = None,
     ) -> None:
+        """``learner`` learns features beside the map."""
         self._config = config
+        self.learner = learner
         self._camera = camera
         self._random = np.random.default_rng(config.seed)
         decay = decay_of_window(config.pruning.window)
         self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass, device, decay)
-        self._plan = plan_memory(config, camera, device, GaussianMap(1).bytes_per_sphere())
-        self.map = GaussianMap(self._plan.capacity, device=device)
+        dim, bytes_ = (config.features.dim, learner.bytes) if learner else (0, None)
+        bytes_per_sphere = GaussianMap(1, dim).bytes_per_sphere()
+        self._plan = plan_memory(config, camera, device, bytes_per_sphere, bytes_)
+        self.map = GaussianMap(self._plan.capacity, dim, device)
         self.keyframes: list[Keyframe] = []
         # Used again: freeing and allocating anew leaves holes in the heap, which only grows then.
         self._spare: list[Images] = []
-        # What the optimiser took in the end of the keyframe before.
-        self._working = self._optimizer.memory()
+        # What the optimiser and the learner took in the end of the keyframe before.
+        self._working = self._working_memory()
 
     def integrate(self, keyframe: Keyframe) -> None:
-        """Insert what the keyframe shows and the map does not, optimise, and prune."""
+        """Insert what the keyframe shows and the map does not; optimise, prune, learn features."""
         if self._plan.mapper_limit is not None:
             # So that the memory of the lists, which decides below, is the same in a resumed run.
             self._optimizer.drop_lists()
+            if self.learner:
+                self.learner.drop_lists()
         self.keyframes.append(keyframe)
         if self._spare:
             keyframe.move_images(self._spare.pop())
@@ -71,7 +84,9 @@ class Mapper:
         first = len(self.keyframes) == 1
         self.optimize(mapping.first_iterations if first else mapping.iterations)
         prune(self.map, self._config.pruning)
-        self._working = self._optimizer.memory()
+        if self.learner:
+            self.learner.integrate(self.map, self.keyframes)
+        self._working = self._working_memory()
 
     def memory(self) -> MemoryUse:
         """Return what map, keyframes, lists and buffers take, between two keyframes."""
@@ -116,6 +131,9 @@ class Mapper:
             "spare_images": len(self._spare),
             "working": asdict(self._working),
         }
+        if self.learner:
+            learned, values["features"] = self.learner.state()
+            arrays |= with_prefix("features", learned)
         return arrays, values
 
     def restore(
@@ -143,6 +161,12 @@ class Mapper:
         newest = self.keyframes[-1:] * values["spare_images"]
         self._spare = [(torch.empty_like(k.rgb), torch.empty_like(k.depth)) for k in newest]
         self._working = MemoryUse(**values["working"])
+        if self.learner:
+            self.learner.restore(of_prefix("features", arrays), values["features"], self.map)
+
+    def _working_memory(self) -> MemoryUse:
+        use = self._optimizer.memory()
+        return use + self.learner.memory() if self.learner else use
 
     def _insert(self, keyframe: Keyframe) -> None:
         densify = self._config.densify

@@ -13,7 +13,10 @@ from gsslam import geometry
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.device import resolve_device
-from gsslam.errors import TrackingError
+from gsslam.errors import ConfigError, TrackingError
+from gsslam.features.learner import FeatureLearner
+from gsslam.features.map_features import MapFeatures
+from gsslam.features.teacher import Teacher
 from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe, is_heldout, keyframe_is_due
@@ -53,17 +56,24 @@ class Slam:
         threads: int = 2,
         realtime: bool = False,
         trace: Trace | None = None,
+        teacher: Teacher | None = None,
     ) -> None:
         """Raise ConfigError for a ``device``, "cpu" or "cuda", that cannot be used.
 
         With one of ``threads``, mapping is done inside ``track``. ``realtime`` never waits for
         mapping and takes what it has done so far; the result depends on the computer's speed then.
+        ``teacher`` takes the place of the encoder that the configuration names for features.
         """
         self._device = torch.device(resolve_device(device))
         self._config, self._camera, self._realtime = config, camera, realtime
         self._trace = trace or Trace()
         self._localizer = Localizer(config.tracking, config.map.low_pass, self._device)
-        self._mapper = Mapper(config, camera, self._device)
+        learner = None
+        if config.features.enabled:
+            learner = FeatureLearner(
+                config.features, camera, config.map.low_pass, config.seed, teacher
+            )
+        self._mapper = Mapper(config, camera, self._device, learner)
         self._mapping = MappingThread(
             self._mapper, self._device, self._trace, own_thread=threads > 1
         )
@@ -98,6 +108,17 @@ class Slam:
         """What the map was built from, oldest first, after the same wait."""
         self._mapping.wait()
         return self._mapper.keyframes
+
+    @property
+    def features(self) -> MapFeatures:
+        """What the map's spheres have learned, to be searched; after the same wait.
+
+        Raises ConfigError where no features were learned, or none yet.
+        """
+        self._mapping.wait()
+        if self._mapper.learner is None:
+            raise ConfigError("features are not learned: set features.enabled in the configuration")
+        return self._mapper.learner.features(self._mapper.map)
 
     def memory(self) -> MemoryUse:
         """Return what the memory budget counts: all that grows with the images and the map.
@@ -178,6 +199,7 @@ class Slam:
         arrays = {**with_prefix("map", map_arrays), **with_prefix("frames", self._frames.state())}
         arrays |= with_prefix("localizer", self._localizer.state())
         arrays["snapshot"] = self._snapshot.live.cpu().numpy()
+        arrays["snapshot_queries"] = self._snapshot.queries.cpu().numpy()
         values = {
             "map": map_values,
             "version": self._snapshot.version,
@@ -196,8 +218,9 @@ class Slam:
         values = state.values
         self._mapper.restore(of_prefix("map", state.arrays), values["map"], read_frame)
         self._frames.restore(of_prefix("frames", state.arrays))
-        live = torch.from_numpy(state.arrays["snapshot"]).to(self._device)
-        self._snapshot.load(live, values["version"])
+        live = torch.from_numpy(state.arrays["snapshot"])
+        queries = torch.from_numpy(state.arrays["snapshot_queries"])
+        self._snapshot.load(live, queries, values["version"])
         self._exposure = (values["exposure"][0], values["exposure"][1])
         self._last_tracked = values["last_tracked"]
         self._keyframe_at = values["keyframe_at"]
@@ -225,7 +248,7 @@ class Slam:
             self._mapping_ms += self._mapping.take()
         except Exception:
             # What it left may be half of a change.
-            self._mapper.map.reset(self._snapshot.live)
+            self._mapper.map.reset(self._snapshot.live, self._snapshot.queries)
             raise
         self._snapshot.renew(self._mapper.map)
         self._mapping_memory = self._mapper.memory()

@@ -17,26 +17,34 @@ class MapSnapshot:
     """
 
     def __init__(self, gaussian_map: GaussianMap) -> None:
-        self.parameters = torch.zeros_like(gaussian_map.parameters)
+        self._with_queries = torch.zeros_like(gaussian_map.with_queries)
+        rows = len(gaussian_map.parameters)
+        self.parameters, self._queries = self._with_queries[:rows], self._with_queries[rows:]
         self.count = 0
         # How often the copy was renewed; it only ever increases.
         self.version = 0
 
     @property
     def live(self) -> torch.Tensor:
-        """Parameters of the spheres, (8 + D, count), a view."""
+        """Parameters of the spheres, (8, count), a view."""
         return self.parameters[:, : self.count]
+
+    @property
+    def queries(self) -> torch.Tensor:
+        """Queries of the spheres, (D, count), a view; D is 0 without learned features."""
+        return self._queries[:, : self.count]
 
     def memory(self) -> MemoryUse:
         """Return what the copy takes."""
-        return MemoryUse(parameters=tensor_bytes(self.parameters))
+        return MemoryUse(parameters=tensor_bytes(self._with_queries))
 
     def renew(self, gaussian_map: GaussianMap) -> None:
         """Copy the map, which nothing may change meanwhile."""
-        self.load(gaussian_map.live, self.version + 1)
+        self.load(gaussian_map.live, gaussian_map.live_queries, self.version + 1)
 
-    def load(self, live: torch.Tensor, version: int) -> None:
-        """Take over the spheres ``live`` (8 + D, count) as version ``version``."""
+    def load(self, live: torch.Tensor, queries: torch.Tensor, version: int) -> None:
+        """Take over the spheres ``live`` (8, count) and ``queries`` (D, count) as ``version``."""
         self.count = live.shape[1]
         self.live.copy_(live)
+        self.queries.copy_(queries)
         self.version = version

@@ -15,6 +15,7 @@ from gsslam.cli import status
 from gsslam.cli.datasets import Datasets
 from gsslam.cli.doctor import Doctor
 from gsslam.cli.eval import Eval
+from gsslam.cli.query import Query
 from gsslam.cli.run import Run, run_defaults
 from gsslam.errors import GsslamError
 
@@ -33,7 +34,7 @@ Examples:
 Help on a command: gsslam run --help. Version: gsslam --version.
 """
 
-_Command = Run | Eval | Datasets | Doctor
+_Command = Run | Eval | Query | Datasets | Doctor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,6 +71,7 @@ def _parse(arguments: list[str]) -> _Command:
     commands: Any = (
         Annotated[Run, _subcommand(Run, arguments, default=run_defaults(arguments))]
         | Annotated[Eval, _subcommand(Eval, arguments)]
+        | Annotated[Query, _subcommand(Query, arguments)]
         | Annotated[Datasets, _subcommand(Datasets, arguments)]
         | Annotated[Doctor, _subcommand(Doctor, arguments)]
     )

@@ -39,6 +39,7 @@ class Run:
       gsslam run
       gsslam run --dataset tum/fr1_xyz --resolution 320x240 --preset cpu
       gsslam run --dataset tum/fr1_desk --path ~/data/rgbd_dataset_freiburg1_desk
+      gsslam run --dataset 7scenes/redkitchen --features
       gsslam run --resume runs/tum/fr1_xyz/latest
       gsslam run --dataset folder --path ~/my_scan --max-frames 200 --tracking.iterations 8
     """
@@ -75,6 +76,9 @@ class Run:
     # Most memory for images and map, such as 512MB; the lowest scores and the least useful
     # keyframes go before it is passed. Default: the preset's map.memory_budget_mb.
     memory_budget: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None
+    # Learn features with the map, so that `gsslam query` can search it; the trajectory and the map
+    # are the same without. Which encoder: --features.teacher.
+    features: bool = False
     # Every value of the configuration, over the preset.
     config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
 
@@ -132,12 +136,15 @@ class Run:
 
     def _config(self) -> SlamConfig:
         """Return the configuration with what the flags beside it say."""
+        config = self.config
+        if self.features:
+            config = replace(config, features=replace(config.features, enabled=True))
         if self.memory_budget is None:
-            return self.config
+            return config
         from gsslam.memory import parse_megabytes
 
         budget = parse_megabytes(self.memory_budget)
-        return replace(self.config, map=replace(self.config.map, memory_budget_mb=budget))
+        return replace(config, map=replace(config.map, memory_budget_mb=budget))
 
 
 def run_defaults(arguments: list[str]) -> Run:

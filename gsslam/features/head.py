@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity, normalize
@@ -35,6 +37,13 @@ class FeatureHead(nn.Module):
         self.key = nn.Parameter(self._project(atoms))
         self.weight = nn.Parameter(torch.eye(dim))
 
+    @staticmethod
+    def of_state(state: Mapping[str, torch.Tensor]) -> FeatureHead:
+        """Return the head that has this ``state_dict``."""
+        head = FeatureHead(state["value"], state["key"].shape[1])
+        head.load_state_dict(state)
+        return head
+
     mean: torch.Tensor
     directions: torch.Tensor
 
@@ -53,9 +62,12 @@ class FeatureHead(nn.Module):
         return self.sharpness * self._project(features)
 
     def forward(self, queries: torch.Tensor) -> torch.Tensor:
-        """Decode queries (..., D), float32 on the CPU; differentiable."""
+        """Decode float32 queries (..., D); differentiable. A GPU attends in float16."""
         flat = (queries @ self.weight).reshape(1, 1, -1, self.dim)
-        features = attention(flat, self.key[None, None], self.value[None, None], scale=1.0)
+        tokens = (flat, self.key[None, None], self.value[None, None])
+        if flat.is_cuda:
+            tokens = (flat.half(), tokens[1].half(), tokens[2].half())
+        features = attention(*tokens, scale=1.0).float()
         return features.view(*queries.shape[:-1], self.channels)
 
     def decode_planes(self, planes: torch.Tensor) -> torch.Tensor:

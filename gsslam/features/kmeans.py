@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from gsslam.errors import NativeError
+from gsslam.slam_state import Arrays
 
 
 class StreamingKMeans:
@@ -32,6 +34,11 @@ class StreamingKMeans:
         """Whether every centre has had a vector."""
         return self._made == len(self.centres)
 
+    @property
+    def made(self) -> torch.Tensor:
+        """The centres that have had a vector, (made, channels), a view."""
+        return self.centres[: self._made]
+
     def update(self, vectors: torch.Tensor) -> None:
         """Take a batch (N, channels) of float32 vectors into account."""
         if vectors.dim() != 2 or vectors.shape[1] != self.centres.shape[1]:
@@ -44,6 +51,26 @@ class StreamingKMeans:
             vectors = self._begin(vectors)
         if len(vectors):
             self._move(vectors)
+
+    def state(self) -> Arrays:
+        """Return all that the next batch meets."""
+        state = {name: tensor.numpy().copy() for name, tensor in self._tensors().items()}
+        return {**state, "made": np.array(self._made)}
+
+    def restore(self, state: Arrays) -> None:
+        """Take over what ``state`` returned."""
+        for name, tensor in self._tensors().items():
+            tensor.copy_(torch.from_numpy(state[name]))
+        self._generator.set_state(torch.from_numpy(state["generator"]))
+        self._made = int(state["made"])
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        return {
+            "centres": self.centres,
+            "weights": self.weights,
+            "idle": self._idle,
+            "generator": self._generator.get_state(),
+        }
 
     def _begin(self, vectors: torch.Tensor) -> torch.Tensor:
         """Make centres of randomly chosen vectors; return the others."""

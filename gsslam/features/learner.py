@@ -1,0 +1,185 @@
+"""Learned features beside mapping: the dictionary, the head and the queries, keyframe by keyframe.
+
+Nothing here changes spheres, poses or anything else that the map without features depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from gsslam.camera import Camera
+from gsslam.config import FeaturesConfig
+from gsslam.errors import ConfigError
+from gsslam.features.field import FeatureField
+from gsslam.features.head import FeatureHead
+from gsslam.features.kmeans import StreamingKMeans
+from gsslam.features.map_features import MapFeatures
+from gsslam.features.teacher import Teacher, open_teacher
+from gsslam.gaussian_map import GaussianMap
+from gsslam.keyframes import Keyframe
+from gsslam.memory import FeatureBytes, MemoryUse, tensor_bytes
+from gsslam.slam_state import Arrays, of_prefix, with_prefix
+
+# Centres of the dictionary stay where they are as long as it grows.
+_PATIENCE = 1 << 30
+
+
+class FeatureLearner:
+    """Encodes keyframes, and distils their features into the queries of the map's spheres.
+
+    The first keyframes make the dictionary by k-means; from then on every keyframe gives new
+    spheres their queries and takes steps on itself and on random older ones.
+    """
+
+    def __init__(
+        self,
+        config: FeaturesConfig,
+        camera: Camera,
+        low_pass: float,
+        seed: int,
+        teacher: Teacher | None = None,
+    ) -> None:
+        """Raise ConfigError where the encoder cannot be opened, or has too few channels.
+
+        ``teacher`` takes the place of the configured one.
+        """
+        self._config, self._camera, self._low_pass = config, camera, low_pass
+        self.teacher = teacher or open_teacher(config.teacher, config.teacher_scale)
+        blank = torch.zeros(3, camera.height, camera.width, dtype=torch.uint8)
+        self._shape = self.encode(blank).shape  # (C, h, w)
+        if config.dim >= min(self._shape[0] + 1, config.atoms):
+            raise ConfigError(
+                f"features.dim = {config.dim} must be less than features.atoms = {config.atoms} and"
+                f" at most the {self._shape[0]} channels of the encoder"
+            )
+        self._kmeans = StreamingKMeans(config.atoms, self._shape[0], patience=_PATIENCE, seed=seed)
+        # Of the keyframes with images, by their index: (C, h, w) float16.
+        self.tokens: dict[int, torch.Tensor] = {}
+        # None as long as there is no dictionary.
+        self.field: FeatureField | None = None
+        self._random = np.random.default_rng([seed, 1])
+
+    def features(self, gaussian_map: GaussianMap) -> MapFeatures:
+        """Return what was learned, to be searched; raises ConfigError where there is none yet."""
+        if self.field is None:
+            raise ConfigError(
+                "no features were learned: the dictionary needs features.first_keyframes ="
+                f" {self._config.first_keyframes} keyframes, there are {len(self.tokens)}"
+            )
+        return MapFeatures(
+            *(gaussian_map, self.field.head, self._camera, self._low_pass),
+            tokens=lambda: self.tokens,
+            teacher=lambda: self.teacher,
+        )
+
+    @property
+    def bytes(self) -> FeatureBytes:
+        """What features take beside the map's own arrays, for the plan of the memory."""
+        channels, height, width = self._shape
+        values = self._config.atoms * (channels + self._config.dim)
+        pixels = -(-self._camera.width // self._config.stride)
+        pixels *= -(-self._camera.height // self._config.stride)
+        # The dictionary, the head with gradient and moments; a view decoded, and its gradient.
+        fixed = 4 * (5 * values + 8 * pixels * (channels + self._config.dim))
+        return FeatureBytes(fixed=fixed, keyframe=2 * channels * height * width)
+
+    def encode(self, rgb: torch.Tensor) -> torch.Tensor:
+        """Return the encoder's features (C, h, w), float16, of an image (3, H, W) of bytes."""
+        return self.teacher.encode(rgb.cpu().float() / 255).detach().cpu().half()
+
+    def integrate(self, gaussian_map: GaussianMap, keyframes: Sequence[Keyframe]) -> None:
+        """Learn from the newest of ``keyframes``, which the map has been optimised against."""
+        newest = keyframes[-1]
+        self.tokens[newest.index] = self.encode(newest.rgb)
+        seen = [keyframe for keyframe in keyframes if keyframe.has_images]
+        self.tokens = {keyframe.index: self.tokens[keyframe.index] for keyframe in seen}
+        if self.field is None:
+            self._kmeans.update(self.tokens[newest.index].float().flatten(1).mT)
+            if not self._dictionary_is_due(len(keyframes)):
+                return
+            self.field = self._new_field(gaussian_map, FeatureHead(self._kmeans.made, self._dim))
+            for keyframe in seen:
+                self.field.begin(keyframe.T_camera_world, self.tokens[keyframe.index])
+            rounds = len(seen)
+        else:
+            self.field.begin(newest.T_camera_world, self.tokens[newest.index])
+            rounds = 1
+        for _ in range(rounds):
+            self._learn(self.field, seen)
+
+    def memory(self) -> MemoryUse:
+        """Return what tokens, dictionary and head take."""
+        dictionary = tensor_bytes(self._kmeans.centres)
+        use = MemoryUse(keyframes=tensor_bytes(*self.tokens.values()), buffers=dictionary)
+        return use if self.field is None else use + self.field.memory()
+
+    def drop_lists(self) -> None:
+        """Give the memory of the rasteriser's lists back."""
+        if self.field is not None:
+            self.field.drop_lists()
+
+    def state(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return tokens, dictionary and head; the queries are among the map's arrays."""
+        arrays = with_prefix("kmeans", self._kmeans.state())
+        arrays |= {f"tokens.{index}": tokens.numpy() for index, tokens in self.tokens.items()}
+        if self.field is not None:
+            head = {k: t.cpu().numpy() for k, t in self.field.head.state_dict().items()}
+            arrays |= with_prefix("head", head) | with_prefix("adam", _moments(self.field))
+        return arrays, {"random": self._random.bit_generator.state}
+
+    def restore(self, arrays: Arrays, values: dict[str, Any], gaussian_map: GaussianMap) -> None:
+        """Take over what ``state`` returned, for a map that was restored already."""
+        self._kmeans.restore(of_prefix("kmeans", arrays))
+        tokens = of_prefix("tokens", arrays)
+        self.tokens = {int(index): torch.from_numpy(array) for index, array in tokens.items()}
+        head = {k: torch.from_numpy(array) for k, array in of_prefix("head", arrays).items()}
+        if head:
+            self.field = self._new_field(gaussian_map, FeatureHead.of_state(head))
+            _set_moments(self.field, of_prefix("adam", arrays))
+        self._random.bit_generator.state = values["random"]
+
+    @property
+    def _dim(self) -> int:
+        return self._config.dim
+
+    def _dictionary_is_due(self, keyframes: int) -> bool:
+        return keyframes >= self._config.first_keyframes and len(self._kmeans.made) > self._dim
+
+    def _new_field(self, gaussian_map: GaussianMap, head: FeatureHead) -> FeatureField:
+        return FeatureField(
+            *(gaussian_map, self._camera, head),
+            stride=self._config.stride,
+            query_rate=self._config.query_rate,
+            head_rate=self._config.head_rate,
+            low_pass=self._low_pass,
+        )
+
+    def _learn(self, field: FeatureField, seen: Sequence[Keyframe]) -> None:
+        """Take the steps of one keyframe: on the newest, then on random older ones."""
+        older = self._random.integers(len(seen), size=self._config.iterations - 1)
+        for place in (len(seen) - 1, *older):
+            keyframe = seen[int(place)]
+            field.learn(keyframe.T_camera_world, self.tokens[keyframe.index])
+
+
+def _moments(field: FeatureField) -> Arrays:
+    """Return the moments and steps of the head's optimiser."""
+    states = field.head_optimizer.state_dict()["state"]
+    return {
+        f"{number}.{name}": value.cpu().numpy()
+        for number, state in states.items()
+        for name, value in state.items()
+    }
+
+
+def _set_moments(field: FeatureField, arrays: Arrays) -> None:
+    stored = field.head_optimizer.state_dict()
+    state: dict[int, dict[str, torch.Tensor]] = {}
+    for name, array in arrays.items():
+        number, _, key = name.partition(".")
+        state.setdefault(int(number), {})[key] = torch.from_numpy(array)
+    field.head_optimizer.load_state_dict({**stored, "state": state})
