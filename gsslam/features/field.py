@@ -84,6 +84,21 @@ class FeatureField:
 
         Returns the loss before it.
         """
+        self.head_optimizer.zero_grad()
+        loss = self.gradient(T_camera_world, features)
+        spheres = self.map
+        self._adam.step(
+            *(spheres.queries, spheres.query_gradient, spheres.query_adam),
+            *(self._rates, spheres.count),
+        )
+        self.head_optimizer.step()
+        return loss
+
+    def gradient(self, T_camera_world: Pose, features: torch.Tensor) -> float:
+        """Add the gradient of a view's loss to that of the queries and of the head.
+
+        Returns the loss.
+        """
         planes = self._render(T_camera_world, self.camera)
         silhouette = planes[c.PLANE_SILHOUETTE]
         covered = silhouette > LEAST_SILHOUETTE
@@ -91,13 +106,14 @@ class FeatureField:
             return 0.0
         weights = silhouette[covered][:, None]  # (n, 1)
         queries = (planes[c.PLANE_FEATURE :, covered].mT / weights).requires_grad_()  # (n, D)
-        self.head_optimizer.zero_grad()
         loss = distillation_loss(self.head(queries), self._target(features)[covered])
         loss.backward()  # type: ignore[no-untyped-call]
         assert queries.grad is not None
         grad_planes = torch.zeros_like(planes)
         grad_planes[c.PLANE_FEATURE :, covered] = (queries.grad / weights).mT
-        self._step(planes, grad_planes)
+        self._plan.backward(planes, grad_planes, self.map.gradient_with_queries)
+        # Geometry and colour are none of the features' business.
+        self.map.gradient[:, : self.map.count] = 0
         return float(loss.detach())
 
     def decode(
@@ -127,17 +143,6 @@ class FeatureField:
         planes = torch.empty(self._plan.image_shape, device=rows.device)
         self._plan.forward(planes)
         return planes
-
-    def _step(self, planes: torch.Tensor, grad_planes: torch.Tensor) -> None:
-        spheres = self.map
-        self._plan.backward(planes, grad_planes, spheres.gradient_with_queries)
-        # Geometry and colour are none of the features' business.
-        spheres.gradient[:, : spheres.count] = 0
-        self._adam.step(
-            *(spheres.queries, spheres.query_gradient, spheres.query_adam),
-            *(self._rates, spheres.count),
-        )
-        self.head_optimizer.step()
 
     def _target(self, features: torch.Tensor) -> torch.Tensor:
         if features.dim() != 3 or features.shape[0] != self.head.channels:

@@ -26,6 +26,7 @@ from gsslam.raster import constants as c
 from gsslam.run_folder import RunFolder
 
 _FORMAT = "gsslam-features-1"
+_ENTRY = "gsslam"
 _PURPOSE = "a run's learned features"
 
 
@@ -39,13 +40,15 @@ def write_features(features: MapFeatures, config: SlamConfig, path: Path) -> Non
     tensors["queries"] = features.map.live_queries
     tensors |= {f"tokens.{index}": tokens for index, tokens in features.tokens.items()}
     about = {
+        "format": _FORMAT,
         "teacher": config.features.teacher,
         "teacher_scale": config.features.teacher_scale,
         "low_pass": config.map.low_pass,
         "camera": asdict(features.camera),
         "map": _digest(features.map),
     }
-    metadata = {"format": _FORMAT, "about": json.dumps(about)}
+    # In one entry: the order of several is another one every time.
+    metadata = {_ENTRY: json.dumps(about)}
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_path(path) as temporary:
         temporary.write_bytes(safetensors.save(content, metadata))
@@ -84,14 +87,14 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     safetensors = require("safetensors", "features", _PURPOSE)
     try:
         with safetensors.safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
+            about = json.loads((file.metadata() or {}).get(_ENTRY, "{}"))
             names = [name for name in file.keys() if not name.startswith("tokens.")]  # noqa: SIM118
             tensors = {name: file.get_tensor(name) for name in names}
-    except (OSError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
         raise DatasetError(f"cannot read learned features from {path}: {error}") from error
-    if metadata.get("format") != _FORMAT:
+    if about.get("format") != _FORMAT:
         raise DatasetError(f"{path} holds no learned features of format {_FORMAT}")
-    return tensors, json.loads(metadata["about"])
+    return tensors, about
 
 
 def _read_tokens(path: Path) -> Mapping[int, torch.Tensor]:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn.functional import interpolate, normalize
+from torch.nn.functional import cosine_similarity, interpolate, normalize
 
 from gsslam import geometry
 from gsslam.attention.paged import PAGE_TOKENS
@@ -118,6 +118,16 @@ class MapFeatures:
                 decoded = normalize(self.head(queries.mT) - self.head.mean, dim=1)
                 scores.append((decoded @ direction) * (queries != 0).any(0))
         return torch.cat(scores)
+
+    def agreement(self, image: torch.Tensor, T_world_camera: NDArray[np.float64]) -> float:
+        """Return the mean cosine of the view's features to the encoder's of its image (3, H, W).
+
+        Over the pixels that the map covers.
+        """
+        decoded, silhouette = self._field.decode(geometry.inverse(T_world_camera))
+        target = self._field.target(self.teacher.encode(image))
+        cosine = cosine_similarity(decoded, target, dim=0)
+        return float(cosine[silhouette > LEAST_SILHOUETTE].mean())
 
     def recognize(self, image: torch.Tensor, count: int = 5) -> list[RankedKeyframe]:
         """Return the keyframes that look most like an image (3, H, W), 0 to 1, best first."""

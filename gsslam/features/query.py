@@ -49,7 +49,7 @@ def query_pixel(
     for a frame or a pixel that is not there, or a run without features.
     """
     folder = RunFolder(run)
-    features, poses = read_features(folder), _poses(folder)
+    features, poses = read_features(folder), poses_of(folder)
     if frame not in poses:
         last = max(poses)
         raise ConfigError(f"the run has no pose of frame {frame}: its frames are 0 to {last}")
@@ -62,7 +62,7 @@ def query_pixel(
 def query_crop(run: Path, crop: Path, *, views: int = 6, out: Path | None = None) -> QueryResult:
     """Look for what a picture shows; the rest as ``query_pixel``."""
     folder = RunFolder(run)
-    features, poses = read_features(folder), _poses(folder)
+    features, poses = read_features(folder), poses_of(folder)
     feature = features.feature_of(read_image(crop))
     chosen = _spread(list(poses), views)
     out = out or run / "query" / crop.stem
@@ -125,7 +125,7 @@ def _draw(features: MapFeatures, pose: Pose, heat: NDArray[np.float32]) -> NDArr
     return np.ascontiguousarray((255 * colours[..., ::-1]).round().astype(np.uint8))
 
 
-def _poses(folder: RunFolder) -> dict[int, Pose]:
+def poses_of(folder: RunFolder) -> dict[int, Pose]:
     """Return T_world_camera of the frames that were seen, by their index."""
     seen = [record.index for record in folder.read_frames() if record.seen]
     poses = Trajectory.read(folder.trajectory).T_world_camera

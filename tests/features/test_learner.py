@@ -1,0 +1,177 @@
+"""Features learned beside mapping: they change nothing, and are the same every time."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gsslam import ConfigError, Frame, Slam, SlamConfig
+from gsslam.config import FeaturesConfig, KeyframeConfig, MapConfig, MappingConfig, PruningConfig
+from gsslam.features.learner import FeatureLearner
+from gsslam.features.teacher import TorchTeacher
+from gsslam.report import Progress
+from gsslam.run import RunOptions, resume_run, run_dataset
+from gsslam.run_folder import RunFolder
+from gsslam.source import Source
+from gsslam.tracking_loop import LoopOptions
+
+SOURCE = Source("synthetic/room_noisy", resolution=(96, 72), max_frames=18)
+PLAIN = SlamConfig(
+    mapping=MappingConfig(first_iterations=20, iterations=4), pruning=PruningConfig(judgements=2)
+)
+FEATURES = FeaturesConfig(
+    enabled=True, dim=8, atoms=40, first_keyframes=2, iterations=3, stride=3, teacher="given"
+)
+LEARNING = replace(PLAIN, features=FEATURES)
+
+
+def teacher(channels: int = 24) -> TorchTeacher:
+    """A small encoder with weights that are the same every time."""
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Conv2d(3, channels, 8, 8)
+    layer.weight = nn.Parameter(torch.randn(layer.weight.shape, generator=generator) / 8)
+    layer.bias = nn.Parameter(torch.zeros(channels))
+    return TorchTeacher(nn.Sequential(layer, nn.Tanh()), 8)
+
+
+FACTORY = partial(Slam, teacher=teacher())
+
+
+def start(out: Path, config: SlamConfig, threads: int = 2, device: str = "cpu") -> RunFolder:
+    options = RunOptions(device, LoopOptions(threads=threads, checkpoint_every=0))
+    run_dataset(SOURCE.open(), config, out, options=options, source=SOURCE, slam_factory=FACTORY)
+    return RunFolder(out)
+
+
+def map_and_path(folder: RunFolder) -> bytes:
+    return folder.trajectory.read_bytes() + folder.map.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run with features, never interrupted."""
+    pytest.importorskip("safetensors")
+    return start(tmp_path_factory.mktemp("features") / "run", LEARNING)
+
+
+def test_features_change_neither_map_nor_trajectory(tmp_path: Path, whole: RunFolder) -> None:
+    assert map_and_path(start(tmp_path / "plain", PLAIN)) == map_and_path(whole)
+
+
+def test_one_thread_learns_the_same_bytes(tmp_path: Path, whole: RunFolder) -> None:
+    single = start(tmp_path / "run", LEARNING, threads=1)
+    assert map_and_path(single) == map_and_path(whole)
+    assert single.features.read_bytes() == whole.features.read_bytes()
+
+
+@pytest.mark.parametrize("stop_at", [3, 11])
+def test_an_interrupted_run_goes_on_to_the_same_bytes(
+    tmp_path: Path, whole: RunFolder, stop_at: int
+) -> None:
+    """Before there is a dictionary, and after."""
+
+    def interrupt(progress: Progress) -> None:
+        if progress.step == "tracking" and progress.done == stop_at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    result = run_dataset(
+        SOURCE.open(),
+        LEARNING,
+        tmp_path / "run",
+        options=RunOptions(loop=LoopOptions(checkpoint_every=100)),
+        source=SOURCE,
+        on_progress=interrupt,
+        slam_factory=FACTORY,
+    )
+    assert result.interrupted
+    resume_run(tmp_path / "run", slam_factory=FACTORY)
+    resumed = RunFolder(tmp_path / "run")
+    assert map_and_path(resumed) == map_and_path(whole)
+    assert resumed.features.read_bytes() == whole.features.read_bytes()
+
+
+def frames(count: int) -> list[Frame]:
+    dataset = SOURCE.open()
+    return [dataset[i] for i in range(count)]
+
+
+def test_tracking_sees_queries_with_the_map_that_they_belong_to() -> None:
+    seen = frames(14)
+    with Slam(LEARNING, seen[0].camera, teacher=teacher()) as slam:
+        for frame in seen:
+            slam.track(frame)
+        slam.finish()
+        snapshot = slam._snapshot
+        assert torch.equal(snapshot.queries, slam.map.live_queries)
+        assert snapshot.queries.any()
+        # As after a failure in mapping: the map is what tracking last saw.
+        queries = snapshot.queries.clone()
+        slam.map.reset(snapshot.live, snapshot.queries)
+        assert torch.equal(slam.map.live_queries, queries)
+
+
+def test_learning_brings_the_decoded_features_nearer_to_the_encoder() -> None:
+    seen = frames(14)
+    cosines = []
+    for iterations in (1, 12):
+        config = replace(LEARNING, features=replace(FEATURES, iterations=iterations))
+        with Slam(config, seen[0].camera, teacher=teacher()) as slam:
+            for frame in seen:
+                slam.track(frame)
+            pose = slam.finish().T_world_camera[7]  # held out
+            rgb = torch.from_numpy(np.ascontiguousarray(seen[7].rgb)).permute(2, 0, 1) / 255
+            cosines.append(slam.features.agreement(rgb, pose))
+    assert cosines[1] > cosines[0]
+    assert cosines[1] > 0.8
+
+
+def test_the_memory_budget_counts_features_and_holds() -> None:
+    budget = MapConfig(memory_budget_mb=6.0)
+    seen = frames(18)
+    counts = []
+    for config in (PLAIN, LEARNING):
+        with Slam(replace(config, map=budget), seen[0].camera, teacher=teacher()) as slam:
+            used = [slam.track(frame).memory_mb for frame in seen]
+            slam.finish()
+            counts.append(slam.map.capacity)
+            assert max(used) <= 6.0
+    assert counts[1] < counts[0]
+
+
+def test_features_of_dropped_keyframes_are_dropped_too() -> None:
+    seen = frames(18)
+    config = replace(LEARNING, map=MapConfig(memory_budget_mb=5.6))
+    config = replace(config, mapping=replace(config.mapping, window_size=1, window_random=1))
+    config = replace(config, keyframes=KeyframeConfig(max_interval=2, min_interval=1))
+    with Slam(config, seen[0].camera, teacher=teacher()) as slam:
+        for frame in seen:
+            slam.track(frame)
+        kept = [keyframe.index for keyframe in slam.keyframes if keyframe.has_images]
+        assert len(kept) < len(slam.keyframes)
+        assert list(slam.features.tokens) == kept
+
+
+def test_an_encoder_of_few_channels_is_refused_at_once() -> None:
+    camera = SOURCE.open().camera
+    with pytest.raises(ConfigError, match=r"features\.dim = 8 must be less than .* the 6 channels"):
+        FeatureLearner(FEATURES, camera, 0.3, 0, teacher(6))
+    with pytest.raises(ConfigError, match="'given' must be efficientnet-lite0"):
+        Slam(LEARNING, camera)
+
+
+def test_without_features_or_a_dictionary_there_is_nothing_to_ask() -> None:
+    seen = frames(1)
+    with Slam(PLAIN, seen[0].camera) as slam, pytest.raises(ConfigError, match="not learned"):
+        _ = slam.features
+    with Slam(LEARNING, seen[0].camera, teacher=teacher()) as slam:
+        slam.track(seen[0])
+        with pytest.raises(ConfigError, match=r"needs features\.first_keyframes = 2 keyframes"):
+            _ = slam.features
