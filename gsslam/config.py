@@ -218,6 +218,8 @@ class FeaturesConfig(_Section):
     atoms: PositiveCount = 1000
     # The dictionary is made after this many keyframes; no query is learned before.
     first_keyframes: PositiveCount = 8
+    # It is full after so many, each of which adds an equal part.
+    filling_keyframes: PositiveCount = 64
     # Optimisation steps after each keyframe.
     iterations: PositiveCount = 8
     # One pixel in stride x stride takes part in them.

@@ -19,7 +19,7 @@ from gsslam.export.ply import read_ply
 from gsslam.extras import require
 from gsslam.features.head import FeatureHead
 from gsslam.features.map_features import MapFeatures
-from gsslam.features.teacher import open_teacher
+from gsslam.features.teacher import Teacher, open_teacher
 from gsslam.files import atomic_path
 from gsslam.gaussian_map import GaussianMap
 from gsslam.raster import constants as c
@@ -54,13 +54,15 @@ def write_features(features: MapFeatures, config: SlamConfig, path: Path) -> Non
         temporary.write_bytes(safetensors.save(content, metadata))
 
 
-def read_features(folder: RunFolder) -> MapFeatures:
+def read_features(folder: RunFolder, teacher: Teacher | None = None) -> MapFeatures:
     """Return the features of a run's map; those of its keyframes are read when they are needed.
 
+    ``teacher`` is the encoder that they were learned from, where the file cannot name it.
     Raises ConfigError where the run learned none, DatasetError where its files do not fit.
     """
     path = folder.features
-    if folder.config.exists() and not path.exists():
+    if not path.exists():
+        folder.read_config()  # which says where this is no run at all
         raise ConfigError(
             f"the run {folder.path} has learned no features: run it again with --features"
         )
@@ -70,7 +72,7 @@ def read_features(folder: RunFolder) -> MapFeatures:
         queries = tensors.pop("queries")
         head = FeatureHead.of_state({k.removeprefix("head."): t for k, t in tensors.items()})
         camera = Camera(**about["camera"])
-        teacher = partial(open_teacher, about["teacher"], about["teacher_scale"])
+        name, scale = about["teacher"], about["teacher_scale"]
         low_pass, digest = float(about["low_pass"]), about["map"]
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DatasetError(f"{path} does not hold what it should: {error}") from error
@@ -79,7 +81,10 @@ def read_features(folder: RunFolder) -> MapFeatures:
     if queries.shape[1] != spheres.count or _digest(spheres) != digest:
         raise DatasetError(f"{path} belongs to another map than {folder.map}")
     spheres.live_queries.copy_(queries)
-    return MapFeatures(spheres, head, camera, low_pass, partial(_read_tokens, path), teacher)
+    tokens = partial(_read_tokens, path)
+    return MapFeatures(
+        *(spheres, head, camera, low_pass, tokens), lambda: teacher or open_teacher(name, scale)
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

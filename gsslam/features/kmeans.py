@@ -18,11 +18,23 @@ class StreamingKMeans:
     to the vector that is least explained. The same vectors and seed give the same centres.
     """
 
-    def __init__(self, count: int, channels: int, *, patience: int = 4, seed: int = 0) -> None:
-        """``count`` centres of ``channels`` values."""
-        if min(count, channels, patience) < 1:
-            raise NativeError("count, channels and patience must be at least 1")
-        self.patience = patience
+    def __init__(
+        self,
+        count: int,
+        channels: int,
+        *,
+        patience: int = 4,
+        seed: int = 0,
+        most_new: int | None = None,
+    ) -> None:
+        """``count`` centres of ``channels`` values.
+
+        A batch makes at most ``most_new`` of them, so that later ones have their share.
+        """
+        most_new = count if most_new is None else most_new
+        if min(count, channels, patience, most_new) < 1:
+            raise NativeError("count, channels, patience and most_new must be at least 1")
+        self.patience, self._most_new = patience, most_new
         self.centres = torch.zeros(count, channels)
         self.weights = torch.zeros(count)  # vectors that a centre is the mean of
         self._idle = torch.zeros(count, dtype=torch.int64)
@@ -75,7 +87,7 @@ class StreamingKMeans:
     def _begin(self, vectors: torch.Tensor) -> torch.Tensor:
         """Make centres of randomly chosen vectors; return the others."""
         order = torch.randperm(len(vectors), generator=self._generator)
-        taken = order[: len(self.centres) - self._made]
+        taken = order[: min(len(self.centres) - self._made, self._most_new)]
         end = self._made + len(taken)
         self.centres[self._made : end] = vectors[taken]
         self.weights[self._made : end] = 1

@@ -56,9 +56,16 @@ class FeatureLearner:
                 f"features.dim = {config.dim} must be less than features.atoms = {config.atoms} and"
                 f" at most the {self._shape[0]} channels of the encoder"
             )
-        self._kmeans = StreamingKMeans(config.atoms, self._shape[0], patience=_PATIENCE, seed=seed)
+        self._kmeans = StreamingKMeans(
+            *(config.atoms, self._shape[0]),
+            patience=_PATIENCE,
+            seed=seed,
+            most_new=-(-config.atoms // config.filling_keyframes),
+        )
         # Of the keyframes with images, by their index: (C, h, w) float16.
         self.tokens: dict[int, torch.Tensor] = {}
+        # Steps taken on each of them.
+        self._steps: dict[int, int] = {}
         # None as long as there is no dictionary.
         self.field: FeatureField | None = None
         self._random = np.random.default_rng([seed, 1])
@@ -97,15 +104,19 @@ class FeatureLearner:
         self.tokens[newest.index] = self.encode(newest.rgb)
         seen = [keyframe for keyframe in keyframes if keyframe.has_images]
         self.tokens = {keyframe.index: self.tokens[keyframe.index] for keyframe in seen}
+        before = len(self._kmeans.made)
+        self._kmeans.update(self.tokens[newest.index].float().flatten(1).mT)
         if self.field is None:
-            self._kmeans.update(self.tokens[newest.index].float().flatten(1).mT)
             if not self._dictionary_is_due(len(keyframes)):
                 return
-            self.field = self._new_field(gaussian_map, FeatureHead(self._kmeans.made, self._dim))
+            atoms = self._kmeans.made
+            head = FeatureHead(atoms, self._dim, capacity=self._config.atoms)
+            self.field = self._new_field(gaussian_map, head)
             for keyframe in seen:
                 self.field.begin(keyframe.T_camera_world, self.tokens[keyframe.index])
             rounds = len(seen)
         else:
+            self.field.head.grow(self._kmeans.made[before:])
             self.field.begin(newest.T_camera_world, self.tokens[newest.index])
             rounds = 1
         for _ in range(rounds):
@@ -129,7 +140,8 @@ class FeatureLearner:
         if self.field is not None:
             head = {k: t.cpu().numpy() for k, t in self.field.head.state_dict().items()}
             arrays |= with_prefix("head", head) | with_prefix("adam", _moments(self.field))
-        return arrays, {"random": self._random.bit_generator.state}
+        steps = {str(index): count for index, count in self._steps.items()}
+        return arrays, {"random": self._random.bit_generator.state, "steps": steps}
 
     def restore(self, arrays: Arrays, values: dict[str, Any], gaussian_map: GaussianMap) -> None:
         """Take over what ``state`` returned, for a map that was restored already."""
@@ -141,6 +153,7 @@ class FeatureLearner:
             self.field = self._new_field(gaussian_map, FeatureHead.of_state(head))
             _set_moments(self.field, of_prefix("adam", arrays))
         self._random.bit_generator.state = values["random"]
+        self._steps = {int(index): count for index, count in values["steps"].items()}
 
     @property
     def _dim(self) -> int:
@@ -159,11 +172,18 @@ class FeatureLearner:
         )
 
     def _learn(self, field: FeatureField, seen: Sequence[Keyframe]) -> None:
-        """Take the steps of one keyframe: on the newest, then on random older ones."""
-        older = self._random.integers(len(seen), size=self._config.iterations - 1)
-        for place in (len(seen) - 1, *older):
+        """Take the steps of one keyframe: half of them where there were fewest, half at random."""
+        steps = self._config.iterations
+        drawn = self._random.integers(len(seen), size=steps // 2)
+        for number in range(steps):
+            place = drawn[number // 2] if number % 2 else self._least_taught(seen)
             keyframe = seen[int(place)]
+            self._steps[keyframe.index] = self._steps.get(keyframe.index, 0) + 1
             field.learn(keyframe.T_camera_world, self.tokens[keyframe.index])
+
+    def _least_taught(self, seen: Sequence[Keyframe]) -> int:
+        """Return the place of the newest of the keyframes with the fewest steps."""
+        return min(range(len(seen)), key=lambda i: (self._steps.get(seen[i].index, 0), -i))
 
 
 def _moments(field: FeatureField) -> Arrays:

@@ -5,61 +5,24 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
-from gsslam import ConfigError, Frame, Slam, SlamConfig
-from gsslam.config import FeaturesConfig, KeyframeConfig, MapConfig, MappingConfig, PruningConfig
+from gsslam import ConfigError, Frame, Slam
+from gsslam.config import KeyframeConfig, MapConfig
 from gsslam.features.learner import FeatureLearner
-from gsslam.features.teacher import TorchTeacher
 from gsslam.report import Progress
 from gsslam.run import RunOptions, resume_run, run_dataset
 from gsslam.run_folder import RunFolder
-from gsslam.source import Source
 from gsslam.tracking_loop import LoopOptions
-
-SOURCE = Source("synthetic/room_noisy", resolution=(96, 72), max_frames=18)
-PLAIN = SlamConfig(
-    mapping=MappingConfig(first_iterations=20, iterations=4), pruning=PruningConfig(judgements=2)
-)
-FEATURES = FeaturesConfig(
-    enabled=True, dim=8, atoms=40, first_keyframes=2, iterations=3, stride=3, teacher="given"
-)
-LEARNING = replace(PLAIN, features=FEATURES)
-
-
-def teacher(channels: int = 24) -> TorchTeacher:
-    """A small encoder with weights that are the same every time."""
-    generator = torch.Generator().manual_seed(0)
-    layer = nn.Conv2d(3, channels, 8, 8)
-    layer.weight = nn.Parameter(torch.randn(layer.weight.shape, generator=generator) / 8)
-    layer.bias = nn.Parameter(torch.zeros(channels))
-    return TorchTeacher(nn.Sequential(layer, nn.Tanh()), 8)
-
-
-FACTORY = partial(Slam, teacher=teacher())
-
-
-def start(out: Path, config: SlamConfig, threads: int = 2, device: str = "cpu") -> RunFolder:
-    options = RunOptions(device, LoopOptions(threads=threads, checkpoint_every=0))
-    run_dataset(SOURCE.open(), config, out, options=options, source=SOURCE, slam_factory=FACTORY)
-    return RunFolder(out)
+from tests.features.small_run import FACTORY, FEATURES, LEARNING, PLAIN, SOURCE, start, teacher
 
 
 def map_and_path(folder: RunFolder) -> bytes:
     return folder.trajectory.read_bytes() + folder.map.read_bytes()
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run with features, never interrupted."""
-    pytest.importorskip("safetensors")
-    return start(tmp_path_factory.mktemp("features") / "run", LEARNING)
 
 
 def test_features_change_neither_map_nor_trajectory(tmp_path: Path, whole: RunFolder) -> None:
