@@ -219,13 +219,13 @@ class FeaturesConfig(_Section):
     # The dictionary is made after this many keyframes; no query is learned before.
     first_keyframes: PositiveCount = 8
     # It is full after so many, each of which adds an equal part.
-    filling_keyframes: PositiveCount = 64
+    filling_keyframes: PositiveCount = 32
     # Optimisation steps after each keyframe.
     iterations: PositiveCount = 8
     # One pixel in stride x stride takes part in them.
-    stride: PositiveCount = 4
+    stride: PositiveCount = 8
     # Learning rate of the queries.
-    query_rate: Positive = 0.2
+    query_rate: Positive = 0.1
     # Learning rate of the head.
     head_rate: Positive = 1e-2
 

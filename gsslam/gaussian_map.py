@@ -37,6 +37,9 @@ class GaussianMap:
         self.queries = self.with_queries[rows:]
         self.query_gradient = self.gradient_with_queries[rows:]
         self.query_adam = AdamState.zeros(num_features, capacity, device=device)
+        # How many views a query began as the mean of.
+        self.query_views = torch.zeros(capacity if num_features else 0, dtype=torch.int32)
+        self.query_views = self.query_views.to(device)
         self.observations = Observations.zeros(capacity, device=device)
 
     @property
@@ -114,7 +117,7 @@ class GaussianMap:
         return MemoryUse(
             parameters=tensor_bytes(self.with_queries),
             moments=tensor_bytes(self.gradient_with_queries, *self._moments()),
-            statistics=tensor_bytes(seen.statistics, seen.score, seen.strikes),
+            statistics=tensor_bytes(*(seen.statistics, seen.score, seen.strikes, self.query_views)),
         )
 
     def insert(self, parameters: torch.Tensor) -> int:
@@ -142,7 +145,7 @@ class GaussianMap:
         seen = self.observations
         judged = (seen.statistics, seen.score, seen.strikes)
         arrays = (self.parameters, self.gradient, *self._moments(), *judged)
-        return (*arrays, self.queries) if len(self.queries) else arrays
+        return (*arrays, self.queries, self.query_views) if len(self.queries) else arrays
 
     def _moments(self) -> tuple[torch.Tensor, ...]:
         states = (self.adam, self.query_adam) if len(self.queries) else (self.adam,)

@@ -115,5 +115,5 @@ def test_state_goes_round_and_is_a_copy() -> None:
 def test_bytes_per_sphere_counts_all_arrays() -> None:
     # Parameters, gradient, two moments; steps; four statistics, score and strikes.
     assert GaussianMap(3).bytes_per_sphere() == 4 * (4 * 8 + 1 + 6)
-    # Queries have a step count of their own.
-    assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 2 + 6)
+    # Queries have counts of steps and views of their own.
+    assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 3 + 6)

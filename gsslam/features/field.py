@@ -19,6 +19,11 @@ from gsslam.raster.plan import RasterPlan
 # Pixels that the map hardly covers say nothing about its spheres.
 LEAST_SILHOUETTE = 0.5
 
+# A query begins as the mean of so many views' ...
+_VIEWS_AVERAGED = 8
+# ... that do not see the sphere behind others, by this share of the depth.
+_BEHIND = 0.05
+
 Pose = NDArray[np.float64]
 
 
@@ -37,7 +42,7 @@ class FeatureField:
         head: FeatureHead,
         *,
         stride: int = 4,
-        query_rate: float = 0.2,
+        query_rate: float = 0.1,
         head_rate: float = 1e-2,
         low_pass: float = c.DEFAULT_LOW_PASS,
     ) -> None:
@@ -65,19 +70,29 @@ class FeatureField:
         return planes[c.PLANE_FEATURE :] / silhouette.clamp(min=1e-3), silhouette
 
     def begin(self, T_camera_world: Pose, features: torch.Tensor) -> None:
-        """Give spheres that have no query yet that of the feature (C, h', w') where they appear."""
+        """Give spheres in view the query of the feature (C, h', w') where they appear.
+
+        It is the mean over the first views that see them; after that only learning changes it.
+        """
         spheres = self.map.live
+        planes = self._render(T_camera_world, self.camera)
         T = torch.from_numpy(T_camera_world).to(spheres)
         x, y, z = T[:3, :3] @ spheres[c.ROW_XYZ] + T[:3, 3:]
         column = x / z * self.camera.fx + self.camera.cx
         row = y / z * self.camera.fy + self.camera.cy
-        inside = (z > c.NEAR_PLANE) & (column >= 0) & (column < self.camera.width)
-        inside &= (row >= 0) & (row < self.camera.height)
-        queries = self.map.live_queries
-        new = (inside & (queries == 0).all(0)).nonzero()[:, 0]
+        new = (z > c.NEAR_PLANE) & (column >= 0) & (column < self.camera.width)
+        new &= (row >= 0) & (row < self.camera.height)
+        new &= self.map.query_views[: self.map.count] < _VIEWS_AVERAGED
+        new = new.nonzero()[:, 0]
+        place = row[new].long(), column[new].long()
+        depth = (planes[c.PLANE_DEPTH] / planes[c.PLANE_SILHOUETTE].clamp(min=1e-3))[place]
+        hidden = z[new] > (1 + _BEHIND) * depth
+        new, place = new[~hidden], (place[0][~hidden], place[1][~hidden])
+        self.map.query_views[new] += 1
         with torch.no_grad():
-            target = self._target(features)
-            queries[:, new] = self.head.encode(target[row[new].long(), column[new].long()]).mT
+            queries = self.head.encode(self._target(features)[place]).mT
+            old = self.map.queries[:, new]
+            self.map.queries[:, new] = old + (queries - old) / self.map.query_views[new]
 
     def learn(self, T_camera_world: Pose, features: torch.Tensor) -> float:
         """Take one step of Adam on a view and the features (C, h', w') of its image.

@@ -81,14 +81,32 @@ def test_spheres_out_of_view_keep_no_query() -> None:
     assert not field.map.queries.any()
 
 
-def test_begins_only_what_has_no_query_yet() -> None:
+def test_a_query_begins_as_the_mean_over_the_first_views() -> None:
     field, (image, *_) = make_field(), two_materials()
     pose = np.eye(4)
     field.begin(pose, image)
-    before = field.map.queries.clone()
-    field.begin(pose, -image)
-    assert before.any()
-    assert torch.equal(field.map.queries, before)
+    first = field.map.queries.clone()
+    field.begin(pose, image.flip(2))
+    second = 2 * field.map.queries - first  # of the second view alone
+    torch.testing.assert_close(field.map.queries, (first + second) / 2)
+    assert (first - second).abs().max() > 1
+    for _ in range(6):
+        field.begin(pose, image)
+    settled = field.map.queries.clone()
+    field.begin(pose, image.flip(2))
+    assert torch.equal(field.map.queries, settled)
+
+
+def test_what_is_hidden_begins_with_nothing() -> None:
+    field, (image, *_) = make_field(), two_materials()
+    hidden = wall()[:, 500:505].clone()
+    hidden[2] = 4.0  # behind the wall
+    hidden[:2] *= 2
+    assert field.map.insert(hidden) == 5
+    field.begin(np.eye(4), image)
+    queries = field.map.live_queries
+    assert queries[:, :-5].any(0).float().mean() > 0.7  # the rest is out of the image
+    assert not queries[:, -5:].any()
 
 
 def test_refuses_features_of_another_encoder() -> None:
