@@ -62,9 +62,17 @@ def overlap(frame: Frame, other: Frame, T_other_frame: NDArray[np.float64]) -> f
     return float((same | (there == 0)).sum() / max(len(z), 1))
 
 
-def cosines(features: MapFeatures, dataset: Dataset, poses: Poses, frames: list[int]) -> float:
-    """Return the mean cosine of the frames' decoded features to the encoder's."""
-    return float(np.mean([features.agreement(image_of(dataset[i]), poses[i]) for i in frames]))
+def cosines(
+    features: MapFeatures, dataset: Dataset, poses: Poses, frames: list[int]
+) -> NDArray[np.float64]:
+    """Return the cosines (frames, 2) of decoded features to the encoder's: in float32, in W4A8."""
+    heads = features.head, features.quantized_head()
+    return np.array(
+        [
+            [features.agreement(image_of(dataset[i]), poses[i], head) for head in heads]
+            for i in frames
+        ]
+    )
 
 
 def recognized(
@@ -94,7 +102,8 @@ def main() -> None:
         f"{features.map.count} spheres, {len(features.tokens)} keyframes,"
         f" {len(held_out)} held-out frames"
     )
-    console.print(f"cosine to the encoder: {cosines(features, dataset, poses, held_out):.3f}")
+    exact, quantized = cosines(features, dataset, poses, held_out).mean(0)
+    console.print(f"cosine to the encoder: {exact:.4f}, with W4A8 {quantized:.4f}")
     found = np.array(recognized(features, dataset, poses, held_out))
     console.print(
         f"right keyframe first: {(found >= options.overlap).mean():.1%}, least overlap"

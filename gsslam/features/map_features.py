@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 from torch.nn.functional import cosine_similarity, interpolate, normalize
 
 from gsslam import geometry
@@ -17,6 +18,7 @@ from gsslam.errors import ConfigError
 from gsslam.features.field import LEAST_SILHOUETTE, FeatureField, heat_map
 from gsslam.features.head import FeatureHead
 from gsslam.features.places import KeyframeIndex, RankedKeyframe
+from gsslam.features.quantized_head import QuantizedHead
 from gsslam.features.recognize import recognize
 from gsslam.features.teacher import Teacher
 from gsslam.gaussian_map import GaussianMap
@@ -119,15 +121,27 @@ class MapFeatures:
                 scores.append((decoded @ direction) * (queries != 0).any(0))
         return torch.cat(scores)
 
-    def agreement(self, image: torch.Tensor, T_world_camera: NDArray[np.float64]) -> float:
+    def agreement(
+        self,
+        image: torch.Tensor,
+        T_world_camera: NDArray[np.float64],
+        head: nn.Module | None = None,
+    ) -> float:
         """Return the mean cosine of the view's features to the encoder's of its image (3, H, W).
 
-        Over the pixels that the map covers.
+        Over the pixels that the map covers. ``head`` decodes in place of the map's own.
         """
-        decoded, silhouette = self._field.decode(geometry.inverse(T_world_camera))
-        target = self._field.target(self.teacher.encode(image))
-        cosine = cosine_similarity(decoded, target, dim=0)
-        return float(cosine[silhouette > LEAST_SILHOUETTE].mean())
+        with torch.no_grad():
+            queries, silhouette = self._field.render(geometry.inverse(T_world_camera))
+            covered = silhouette > LEAST_SILHOUETTE
+            decoded = (head or self.head)(queries[:, covered].mT)
+        target = self._field.target(self.teacher.encode(image))[:, covered].mT
+        return float(cosine_similarity(decoded, target, dim=1).mean())
+
+    def quantized_head(self, examples: int = 1024) -> QuantizedHead:
+        """Return the head with 4-bit weights, with scales for the queries of some spheres."""
+        taught = self.map.live_queries[:, (self.map.live_queries != 0).any(0)]
+        return QuantizedHead(self.head, taught[:, :: -(-taught.shape[1] // examples)].mT)
 
     def recognize(self, image: torch.Tensor, count: int = 5) -> list[RankedKeyframe]:
         """Return the keyframes that look most like an image (3, H, W), 0 to 1, best first."""
