@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +12,10 @@ import torch
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.densify import filled_depth, spheres_from_pixels, unexplained_pixels
-from gsslam.errors import CheckpointError
+from gsslam.errors import CheckpointError, ConfigError
+from gsslam.features.learner import FeatureLearner
+from gsslam.features.map_features import MapFeatures
+from gsslam.features.teacher import Teacher
 from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import (
@@ -35,9 +38,6 @@ from gsslam.pyramid import FrameBuffers
 from gsslam.raster.constants import ROW_RGB
 from gsslam.slam_state import Arrays, of_prefix, with_prefix
 
-if TYPE_CHECKING:
-    from gsslam.features.learner import FeatureLearner
-
 # Share of the spheres that stays where their lists take too much memory.
 _SHED = 0.9
 
@@ -50,11 +50,16 @@ class Mapper:
         config: SlamConfig,
         camera: Camera,
         device: torch.device | str = "cpu",
-        learner: FeatureLearner | None = None,
+        teacher: Teacher | None = None,
     ) -> None:
-        """``learner`` learns features beside the map."""
+        """``teacher`` takes the place of the encoder that the configuration names for features."""
         self._config = config
-        self.learner = learner
+        learner = None
+        if config.features.enabled:
+            learner = FeatureLearner(
+                config.features, camera, config.map.low_pass, config.seed, teacher
+            )
+        self._learner = learner
         self._camera = camera
         self._random = np.random.default_rng(config.seed)
         decay = decay_of_window(config.pruning.window)
@@ -69,13 +74,20 @@ class Mapper:
         # What the optimiser and the learner took in the end of the keyframe before.
         self._working = self._working_memory()
 
+    @property
+    def features(self) -> MapFeatures:
+        """What the spheres have learned; raises ConfigError where that is nothing."""
+        if self._learner is None:
+            raise ConfigError("features are not learned: set features.enabled in the configuration")
+        return self._learner.features(self.map)
+
     def integrate(self, keyframe: Keyframe) -> None:
         """Insert what the keyframe shows and the map does not; optimise, prune, learn features."""
         if self._plan.mapper_limit is not None:
             # So that the memory of the lists, which decides below, is the same in a resumed run.
             self._optimizer.drop_lists()
-            if self.learner:
-                self.learner.drop_lists()
+            if self._learner:
+                self._learner.drop_lists()
         self.keyframes.append(keyframe)
         if self._spare:
             keyframe.move_images(self._spare.pop())
@@ -84,8 +96,8 @@ class Mapper:
         first = len(self.keyframes) == 1
         self.optimize(mapping.first_iterations if first else mapping.iterations)
         prune(self.map, self._config.pruning)
-        if self.learner:
-            self.learner.integrate(self.map, self.keyframes)
+        if self._learner:
+            self._learner.integrate(self.map, self.keyframes)
         self._working = self._working_memory()
 
     def memory(self) -> MemoryUse:
@@ -131,8 +143,8 @@ class Mapper:
             "spare_images": len(self._spare),
             "working": asdict(self._working),
         }
-        if self.learner:
-            learned, values["features"] = self.learner.state()
+        if self._learner:
+            learned, values["features"] = self._learner.state()
             arrays |= with_prefix("features", learned)
         return arrays, values
 
@@ -161,12 +173,12 @@ class Mapper:
         newest = self.keyframes[-1:] * values["spare_images"]
         self._spare = [(torch.empty_like(k.rgb), torch.empty_like(k.depth)) for k in newest]
         self._working = MemoryUse(**values["working"])
-        if self.learner:
-            self.learner.restore(of_prefix("features", arrays), values["features"], self.map)
+        if self._learner:
+            self._learner.restore(of_prefix("features", arrays), values["features"], self.map)
 
     def _working_memory(self) -> MemoryUse:
         use = self._optimizer.memory()
-        return use + self.learner.memory() if self.learner else use
+        return use + self._learner.memory() if self._learner else use
 
     def _insert(self, keyframe: Keyframe) -> None:
         densify = self._config.densify

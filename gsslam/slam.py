@@ -13,8 +13,7 @@ from gsslam import geometry
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.device import resolve_device
-from gsslam.errors import ConfigError, TrackingError
-from gsslam.features.learner import FeatureLearner
+from gsslam.errors import TrackingError
 from gsslam.features.map_features import MapFeatures
 from gsslam.features.teacher import Teacher
 from gsslam.frame import Frame
@@ -68,12 +67,7 @@ class Slam:
         self._config, self._camera, self._realtime = config, camera, realtime
         self._trace = trace or Trace()
         self._localizer = Localizer(config.tracking, config.map.low_pass, self._device)
-        learner = None
-        if config.features.enabled:
-            learner = FeatureLearner(
-                config.features, camera, config.map.low_pass, config.seed, teacher
-            )
-        self._mapper = Mapper(config, camera, self._device, learner)
+        self._mapper = Mapper(config, camera, self._device, teacher)
         self._mapping = MappingThread(
             self._mapper, self._device, self._trace, own_thread=threads > 1
         )
@@ -111,20 +105,12 @@ class Slam:
 
     @property
     def features(self) -> MapFeatures:
-        """What the map's spheres have learned, to be searched; after the same wait.
-
-        Raises ConfigError where no features were learned, or none yet.
-        """
+        """What the spheres have learned, after the same wait; ConfigError where that is nothing."""
         self._mapping.wait()
-        if self._mapper.learner is None:
-            raise ConfigError("features are not learned: set features.enabled in the configuration")
-        return self._mapper.learner.features(self._mapper.map)
+        return self._mapper.features
 
     def memory(self) -> MemoryUse:
-        """Return what the memory budget counts: all that grows with the images and the map.
-
-        Does not wait: mapping's share is that of when tracking last took its result.
-        """
+        """Return what the memory budget counts, mapping's share when its result was last taken."""
         pixels = self._camera.width * self._camera.height
         buffers = working_bytes(pixels) + RECORD_BYTES * len(self._frames)
         tracking = self._snapshot.memory() + self._localizer.memory() + MemoryUse(buffers=buffers)
@@ -198,8 +184,7 @@ class Slam:
         map_arrays, map_values = self._mapper.state()
         arrays = {**with_prefix("map", map_arrays), **with_prefix("frames", self._frames.state())}
         arrays |= with_prefix("localizer", self._localizer.state())
-        arrays["snapshot"] = self._snapshot.live.cpu().numpy()
-        arrays["snapshot_queries"] = self._snapshot.queries.cpu().numpy()
+        arrays |= with_prefix("snapshot", self._snapshot.state())
         values = {
             "map": map_values,
             "version": self._snapshot.version,
@@ -218,12 +203,9 @@ class Slam:
         values = state.values
         self._mapper.restore(of_prefix("map", state.arrays), values["map"], read_frame)
         self._frames.restore(of_prefix("frames", state.arrays))
-        live = torch.from_numpy(state.arrays["snapshot"])
-        queries = torch.from_numpy(state.arrays["snapshot_queries"])
-        self._snapshot.load(live, queries, values["version"])
+        self._snapshot.restore(of_prefix("snapshot", state.arrays), values["version"])
         self._exposure = (values["exposure"][0], values["exposure"][1])
-        self._last_tracked = values["last_tracked"]
-        self._keyframe_at = values["keyframe_at"]
+        self._last_tracked, self._keyframe_at = values["last_tracked"], values["keyframe_at"]
         if values["pending_ms"] is not None:
             self._mapping.resume(values["pending_ms"])
         self._localizer.restore(of_prefix("localizer", state.arrays))

@@ -6,6 +6,7 @@ import torch
 
 from gsslam.gaussian_map import GaussianMap
 from gsslam.memory import MemoryUse, tensor_bytes
+from gsslam.slam_state import Arrays
 
 
 class MapSnapshot:
@@ -37,6 +38,14 @@ class MapSnapshot:
     def memory(self) -> MemoryUse:
         """Return what the copy takes."""
         return MemoryUse(parameters=tensor_bytes(self._with_queries))
+
+    def state(self) -> Arrays:
+        """Return the live spheres and their queries, for ``restore``."""
+        return {"live": self.live.cpu().numpy(), "queries": self.queries.cpu().numpy()}
+
+    def restore(self, arrays: Arrays, version: int) -> None:
+        """Take over what ``state`` returned."""
+        self.load(torch.from_numpy(arrays["live"]), torch.from_numpy(arrays["queries"]), version)
 
     def renew(self, gaussian_map: GaussianMap) -> None:
         """Copy the map, which nothing may change meanwhile."""
