@@ -87,6 +87,12 @@ class GaussianMap:
         if queries is not None:
             self.queries[:, : self.count] = queries[:, : self.count]
 
+    def forget_queries(self) -> None:
+        """Make all spheres such as have no query yet."""
+        moments = self.query_adam.first_moment, self.query_adam.second_moment
+        for array in (self.queries, self.query_views, *moments, self.query_adam.steps):
+            array.zero_()
+
     def dump(self) -> dict[str, NDArray[np.generic]]:
         """Return all that is kept of the live spheres, as arrays (..., count)."""
         return {

@@ -19,9 +19,7 @@ from gsslam.raster.plan import RasterPlan
 # Pixels that the map hardly covers say nothing about its spheres.
 LEAST_SILHOUETTE = 0.5
 
-# A query begins as the mean of so many views' ...
-_VIEWS_AVERAGED = 8
-# ... that do not see the sphere behind others, by this share of the depth.
+# A sphere further behind what a view shows than this share of the depth is hidden.
 _BEHIND = 0.05
 
 Pose = NDArray[np.float64]
@@ -72,7 +70,7 @@ class FeatureField:
     def begin(self, T_camera_world: Pose, features: torch.Tensor) -> None:
         """Give spheres in view the query of the feature (C, h', w') where they appear.
 
-        It is the mean over the first views that see them; after that only learning changes it.
+        A sphere's is the mean over the views that see it, of which this is one more.
         """
         spheres = self.map.live
         planes = self._render(T_camera_world, self.camera)
@@ -80,10 +78,9 @@ class FeatureField:
         x, y, z = T[:3, :3] @ spheres[c.ROW_XYZ] + T[:3, 3:]
         column = x / z * self.camera.fx + self.camera.cx
         row = y / z * self.camera.fy + self.camera.cy
-        new = (z > c.NEAR_PLANE) & (column >= 0) & (column < self.camera.width)
-        new &= (row >= 0) & (row < self.camera.height)
-        new &= self.map.query_views[: self.map.count] < _VIEWS_AVERAGED
-        new = new.nonzero()[:, 0]
+        seen = (z > c.NEAR_PLANE) & (column >= 0) & (column < self.camera.width)
+        seen &= (row >= 0) & (row < self.camera.height)
+        new = seen.nonzero()[:, 0]
         place = row[new].long(), column[new].long()
         depth = (planes[c.PLANE_DEPTH] / planes[c.PLANE_SILHOUETTE].clamp(min=1e-3))[place]
         hidden = z[new] > (1 + _BEHIND) * depth
@@ -94,13 +91,23 @@ class FeatureField:
             old = self.map.queries[:, new]
             self.map.queries[:, new] = old + (queries - old) / self.map.query_views[new]
 
-    def learn(self, T_camera_world: Pose, features: torch.Tensor) -> float:
+    def learn(
+        self,
+        T_camera_world: Pose,
+        features: torch.Tensor,
+        examples: torch.Tensor | None = None,
+    ) -> float:
         """Take one step of Adam on a view and the features (C, h', w') of its image.
 
-        Returns the loss before it.
+        The head also learns to decode the encodings of ``examples`` (n, C): so new spheres begin
+        with queries that it knows. Returns the view's loss before the step.
         """
         self.head_optimizer.zero_grad()
         loss = self.gradient(T_camera_world, features)
+        if examples is not None:
+            examples = examples.to(self.map.parameters.device).float()
+            decoded = self.head(self.head.encode(examples))
+            distillation_loss(decoded, examples).backward()  # type: ignore[no-untyped-call]
         spheres = self.map
         self._adam.step(
             *(spheres.queries, spheres.query_gradient, spheres.query_adam),

@@ -26,13 +26,18 @@ from gsslam.slam_state import Arrays, of_prefix, with_prefix
 
 # Centres of the dictionary stay where they are as long as it grows.
 _PATIENCE = 1 << 30
+# Features of another keyframe that the head decodes in every step.
+_EXAMPLES = 512
+# Steps for each keyframe when all begins anew.
+_STEPS_ANEW = 2
 
 
 class FeatureLearner:
     """Encodes keyframes, and distils their features into the queries of the map's spheres.
 
-    The first keyframes make the dictionary by k-means; from then on every keyframe gives new
-    spheres their queries and takes steps on itself and on random older ones.
+    The first keyframes make the dictionary by k-means; from then on every keyframe adds to it,
+    gives the spheres in view their queries and takes steps on itself and on older ones. Whenever
+    there are twice as many keyframes, all of this begins anew from what is known by then.
     """
 
     def __init__(
@@ -66,6 +71,8 @@ class FeatureLearner:
         self.tokens: dict[int, torch.Tensor] = {}
         # Steps taken on each of them.
         self._steps: dict[int, int] = {}
+        # How many keyframes there were when the dictionary was made last.
+        self._made_at = 0
         # None as long as there is no dictionary.
         self.field: FeatureField | None = None
         self._random = np.random.default_rng([seed, 1])
@@ -106,21 +113,13 @@ class FeatureLearner:
         self.tokens = {keyframe.index: self.tokens[keyframe.index] for keyframe in seen}
         before = len(self._kmeans.made)
         self._kmeans.update(self.tokens[newest.index].float().flatten(1).mT)
-        if self.field is None:
-            if not self._dictionary_is_due(len(keyframes)):
-                return
-            atoms = self._kmeans.made
-            head = FeatureHead(atoms, self._dim, capacity=self._config.atoms)
-            self.field = self._new_field(gaussian_map, head)
-            for keyframe in seen:
-                self.field.begin(keyframe.T_camera_world, self.tokens[keyframe.index])
-            rounds = len(seen)
-        else:
+        if self._dictionary_is_due(len(keyframes)):
+            self._made_at = len(keyframes)
+            self._begin_anew(gaussian_map, seen)
+        elif self.field is not None:
             self.field.head.grow(self._kmeans.made[before:])
             self.field.begin(newest.T_camera_world, self.tokens[newest.index])
-            rounds = 1
-        for _ in range(rounds):
-            self._learn(self.field, seen)
+            self._learn(seen, self._config.iterations)
 
     def memory(self) -> MemoryUse:
         """Return what tokens, dictionary and head take."""
@@ -140,8 +139,12 @@ class FeatureLearner:
         if self.field is not None:
             head = {k: t.cpu().numpy() for k, t in self.field.head.state_dict().items()}
             arrays |= with_prefix("head", head) | with_prefix("adam", _moments(self.field))
-        steps = {str(index): count for index, count in self._steps.items()}
-        return arrays, {"random": self._random.bit_generator.state, "steps": steps}
+        values = {
+            "random": self._random.bit_generator.state,
+            "steps": {str(index): count for index, count in self._steps.items()},
+            "made_at": self._made_at,
+        }
+        return arrays, values
 
     def restore(self, arrays: Arrays, values: dict[str, Any], gaussian_map: GaussianMap) -> None:
         """Take over what ``state`` returned, for a map that was restored already."""
@@ -154,13 +157,25 @@ class FeatureLearner:
             _set_moments(self.field, of_prefix("adam", arrays))
         self._random.bit_generator.state = values["random"]
         self._steps = {int(index): count for index, count in values["steps"].items()}
+        self._made_at = values["made_at"]
 
     @property
     def _dim(self) -> int:
         return self._config.dim
 
     def _dictionary_is_due(self, keyframes: int) -> bool:
-        return keyframes >= self._config.first_keyframes and len(self._kmeans.made) > self._dim
+        first = max(self._config.first_keyframes, 2 * self._made_at)
+        return keyframes >= first and len(self._kmeans.made) > self._dim
+
+    def _begin_anew(self, gaussian_map: GaussianMap, seen: Sequence[Keyframe]) -> None:
+        """Make head and queries from all keyframes with images."""
+        gaussian_map.forget_queries()
+        head = FeatureHead(self._kmeans.made, self._dim, capacity=self._config.atoms)
+        self.field = self._new_field(gaussian_map, head)
+        self._steps = {}
+        for keyframe in seen:
+            self.field.begin(keyframe.T_camera_world, self.tokens[keyframe.index])
+        self._learn(seen, max(self._config.iterations, _STEPS_ANEW * len(seen)))
 
     def _new_field(self, gaussian_map: GaussianMap, head: FeatureHead) -> FeatureField:
         return FeatureField(
@@ -171,15 +186,16 @@ class FeatureLearner:
             low_pass=self._low_pass,
         )
 
-    def _learn(self, field: FeatureField, seen: Sequence[Keyframe]) -> None:
-        """Take the steps of one keyframe: half of them where there were fewest, half at random."""
-        steps = self._config.iterations
-        drawn = self._random.integers(len(seen), size=steps // 2)
-        for number in range(steps):
-            place = drawn[number // 2] if number % 2 else self._least_taught(seen)
-            keyframe = seen[int(place)]
+    def _learn(self, seen: Sequence[Keyframe], steps: int) -> None:
+        """Take steps, half of them where there were fewest, half at random."""
+        assert self.field is not None
+        drawn = self._random.integers(len(seen), size=(steps, 2))
+        for number, (place, other) in enumerate(drawn):
+            keyframe = seen[place if number % 2 else self._least_taught(seen)]
             self._steps[keyframe.index] = self._steps.get(keyframe.index, 0) + 1
-            field.learn(keyframe.T_camera_world, self.tokens[keyframe.index])
+            examples = self.tokens[seen[other].index].flatten(1).mT
+            examples = examples[:: -(-len(examples) // _EXAMPLES)]
+            self.field.learn(keyframe.T_camera_world, self.tokens[keyframe.index], examples)
 
     def _least_taught(self, seen: Sequence[Keyframe]) -> int:
         """Return the place of the newest of the keyframes with the fewest steps."""
