@@ -110,7 +110,7 @@ class Run:
         out = self.out or new_run_path(Path("runs"), dataset.name)
         loop = LoopOptions(self.threads, self.realtime, self.checkpoint_every)
         result = run_dataset(
-            *(dataset, self._config(), out),
+            *(dataset, self.resolved_config(), out),
             options=RunOptions(device, loop, self.trace),
             source=source,
             on_progress=progress.update,
@@ -134,7 +134,7 @@ class Run:
         assert self.resume is not None
         return resume_run(self.resume, on_progress=progress.update)
 
-    def _config(self) -> SlamConfig:
+    def resolved_config(self) -> SlamConfig:
         """Return the configuration with what the flags beside it say."""
         config = self.config
         if self.features:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import pytest
 import torch
 
 from gsslam import ConfigError, Frame, Slam
+from gsslam.cli import main
+from gsslam.cli.run import Run
 from gsslam.config import KeyframeConfig, MapConfig
 from gsslam.features.learner import FeatureLearner
 from gsslam.report import Progress
@@ -138,3 +141,33 @@ def test_without_features_or_a_dictionary_there_is_nothing_to_ask() -> None:
         slam.track(seen[0])
         with pytest.raises(ConfigError, match=r"needs features\.first_keyframes = 2 keyframes"):
             _ = slam.features
+
+
+def test_a_missing_extra_is_said_before_the_first_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ConfigError, match=r"needs safetensors .* pip install 'gsslam\[features\]'"):
+        start(tmp_path / "run", LEARNING)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_flag_switches_features_on(capsys: pytest.CaptureFixture[str]) -> None:
+    command = Run(features=True, config=PLAIN, memory_budget="100MB").resolved_config()
+    assert command.features.enabled
+    assert command.map.memory_budget_mb == 100
+    assert replace(command, features=PLAIN.features, map=PLAIN.map) == PLAIN
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "--features" in text
+    assert "--features.teacher" in text
+
+
+def test_a_run_too_short_for_a_dictionary_is_still_a_run(tmp_path: Path) -> None:
+    folder = start(
+        tmp_path / "run", replace(LEARNING, features=replace(FEATURES, first_keyframes=50))
+    )
+    assert folder.metrics.exists()
+    assert not folder.features.exists()
+    assert "needs features.first_keyframes = 50 keyframes" in folder.log.read_text()
