@@ -206,6 +206,34 @@ class MapConfig(_Section):
 
 
 @dataclass(frozen=True, config=_strict)
+class FeaturesConfig(_Section):
+    """Learned features: a query on every sphere, decoded into the features of an image encoder."""
+
+    # Learn them beside the map, which they never change; the flag --features says the same.
+    enabled: bool = False
+    # The encoder: efficientnet-lite0, or the path of an .onnx or .safetensors file.
+    teacher: str = "efficientnet-lite0"
+    # Images are enlarged by this factor before they are encoded, for finer features.
+    teacher_scale: PositiveCount = 1
+    # Channels of a query.
+    dim: Annotated[int, Field(ge=1, le=64)] = 32
+    # Most entries of the dictionary.
+    atoms: PositiveCount = 1000
+    # The dictionary is made after this many keyframes; no query is learned before.
+    first_keyframes: PositiveCount = 8
+    # It is full after so many, each of which adds an equal part.
+    filling_keyframes: PositiveCount = 32
+    # Optimisation steps after each keyframe.
+    iterations: PositiveCount = 8
+    # One pixel in stride x stride takes part in them.
+    stride: PositiveCount = 8
+    # Learning rate of the queries.
+    query_rate: Positive = 0.1
+    # Learning rate of the head.
+    head_rate: Positive = 1e-2
+
+
+@dataclass(frozen=True, config=_strict)
 class SlamConfig(_Section):
     """Everything that decides a run, apart from its input."""
 
@@ -215,5 +243,6 @@ class SlamConfig(_Section):
     mapping: MappingConfig = field(default_factory=MappingConfig)
     pruning: PruningConfig = field(default_factory=PruningConfig)
     map: MapConfig = field(default_factory=MapConfig)
+    features: FeaturesConfig = field(default_factory=FeaturesConfig)
     # Seed of every random choice.
     seed: Count = 0

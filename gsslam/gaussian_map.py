@@ -24,12 +24,22 @@ class GaussianMap:
     def __init__(
         self, capacity: int, num_features: int = 0, device: torch.device | str = "cpu"
     ) -> None:
-        rows = c.ROW_FEATURE + num_features
+        rows = c.ROW_FEATURE
         self.count = 0
-        # Rows: x, y, z (metres), log radius, opacity logit, red, green, blue, features.
-        self.parameters = torch.zeros(rows, capacity, device=device)
-        self.gradient = torch.zeros(rows, capacity, device=device)
+        # Spheres and their queries in one piece, as the rasteriser takes them together.
+        self.with_queries = torch.zeros(rows + num_features, capacity, device=device)
+        self.gradient_with_queries = torch.zeros(rows + num_features, capacity, device=device)
+        # Rows: x, y, z (metres), log radius, opacity logit, red, green, blue.
+        self.parameters = self.with_queries[:rows]
+        self.gradient = self.gradient_with_queries[:rows]
         self.adam = AdamState.zeros(rows, capacity, device=device)
+        # Rows: what a head decodes into features; all zero where a sphere has none yet.
+        self.queries = self.with_queries[rows:]
+        self.query_gradient = self.gradient_with_queries[rows:]
+        self.query_adam = AdamState.zeros(num_features, capacity, device=device)
+        # How many views a query began as the mean of.
+        self.query_views = torch.zeros(capacity if num_features else 0, dtype=torch.int32)
+        self.query_views = self.query_views.to(device)
         self.observations = Observations.zeros(capacity, device=device)
 
     @property
@@ -39,8 +49,13 @@ class GaussianMap:
 
     @property
     def live(self) -> torch.Tensor:
-        """Parameters of the live spheres, (8 + D, count), a view."""
+        """Parameters of the live spheres, (8, count), a view."""
         return self.parameters[:, : self.count]
+
+    @property
+    def live_queries(self) -> torch.Tensor:
+        """Queries of the live spheres, (D, count), a view."""
+        return self.queries[:, : self.count]
 
     def state(self) -> SphereState:
         """Return a copy of the live spheres, without features."""
@@ -61,10 +76,21 @@ class GaussianMap:
             )
         self.reset(parameters.to(self.parameters.device))
 
-    def reset(self, parameters: torch.Tensor) -> None:
-        """Replace all spheres by the columns (8 + D, n), as if they were new."""
+    def reset(self, parameters: torch.Tensor, queries: torch.Tensor | None = None) -> None:
+        """Replace all spheres by the columns (8, n), as if they were new.
+
+        ``queries`` (D, n) are theirs, none where None.
+        """
         self.count = 0
         self.insert(parameters)
+        if queries is not None:
+            self.queries[:, : self.count] = queries[:, : self.count]
+
+    def forget_queries(self) -> None:
+        """Make all spheres such as have no query yet."""
+        moments = self.query_adam.first_moment, self.query_adam.second_moment
+        for array in (self.queries, self.query_views, *moments, self.query_adam.steps):
+            array.zero_()
 
     def dump(self) -> dict[str, NDArray[np.generic]]:
         """Return all that is kept of the live spheres, as arrays (..., count)."""
@@ -87,21 +113,20 @@ class GaussianMap:
 
     def bytes_per_sphere(self) -> int:
         """Bytes that one sphere takes in all arrays."""
-        return sum(t.element_size() * t[..., 0].numel() for t in self._arrays())
+        arrays = (*self._arrays(), self.query_gradient)
+        return sum(t.element_size() * t[..., 0].numel() for t in arrays)
 
     def memory(self) -> MemoryUse:
         """Return what the arrays take."""
-        seen, moments = self.observations, self.adam
+        seen = self.observations
         return MemoryUse(
-            parameters=tensor_bytes(self.parameters),
-            moments=tensor_bytes(
-                self.gradient, moments.first_moment, moments.second_moment, moments.steps
-            ),
-            statistics=tensor_bytes(seen.statistics, seen.score, seen.strikes),
+            parameters=tensor_bytes(self.with_queries),
+            moments=tensor_bytes(self.gradient_with_queries, *self._moments()),
+            statistics=tensor_bytes(*(seen.statistics, seen.score, seen.strikes, self.query_views)),
         )
 
     def insert(self, parameters: torch.Tensor) -> int:
-        """Append columns (8 + D, n); returns how many fitted."""
+        """Append columns (8, n), without queries; returns how many fitted."""
         n = min(parameters.shape[1], self.capacity - self.count)
         new = slice(self.count, self.count + n)
         for array in self._arrays():
@@ -122,8 +147,11 @@ class GaussianMap:
         return removed
 
     def _arrays(self) -> tuple[torch.Tensor, ...]:
-        adam = self.adam
-        moments = (adam.first_moment, adam.second_moment)
         seen = self.observations
         judged = (seen.statistics, seen.score, seen.strikes)
-        return self.parameters, self.gradient, *moments, adam.steps, *judged
+        arrays = (self.parameters, self.gradient, *self._moments(), *judged)
+        return (*arrays, self.queries, self.query_views) if len(self.queries) else arrays
+
+    def _moments(self) -> tuple[torch.Tensor, ...]:
+        states = (self.adam, self.query_adam) if len(self.queries) else (self.adam,)
+        return tuple(t for s in states for t in (s.first_moment, s.second_moment, s.steps))

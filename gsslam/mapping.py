@@ -12,7 +12,10 @@ import torch
 from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.densify import filled_depth, spheres_from_pixels, thinned, unexplained_pixels
-from gsslam.errors import CheckpointError
+from gsslam.errors import CheckpointError, ConfigError
+from gsslam.features.learner import FeatureLearner
+from gsslam.features.map_features import MapFeatures
+from gsslam.features.teacher import Teacher
 from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import (
@@ -43,26 +46,48 @@ class Mapper:
     """Owns the map and the keyframes."""
 
     def __init__(
-        self, config: SlamConfig, camera: Camera, device: torch.device | str = "cpu"
+        self,
+        config: SlamConfig,
+        camera: Camera,
+        device: torch.device | str = "cpu",
+        teacher: Teacher | None = None,
     ) -> None:
+        """``teacher`` takes the place of the encoder that the configuration names for features."""
         self._config = config
+        learner = None
+        if config.features.enabled:
+            learner = FeatureLearner(
+                config.features, camera, config.map.low_pass, config.seed, teacher
+            )
+        self._learner = learner
         self._camera = camera
         self._random = np.random.default_rng(config.seed)
         decay = decay_of_window(config.pruning.window)
         self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass, device, decay)
-        self._plan = plan_memory(config, camera, device, GaussianMap(1).bytes_per_sphere())
-        self.map = GaussianMap(self._plan.capacity, device=device)
+        dim, bytes_ = (config.features.dim, learner.bytes) if learner else (0, None)
+        bytes_per_sphere = GaussianMap(1, dim).bytes_per_sphere()
+        self._plan = plan_memory(config, camera, device, bytes_per_sphere, bytes_)
+        self.map = GaussianMap(self._plan.capacity, dim, device)
         self.keyframes: list[Keyframe] = []
         # Used again: freeing and allocating anew leaves holes in the heap, which only grows then.
         self._spare: list[Images] = []
-        # What the optimiser took in the end of the keyframe before.
-        self._working = self._optimizer.memory()
+        # What the optimiser and the learner took in the end of the keyframe before.
+        self._working = self._working_memory()
+
+    @property
+    def features(self) -> MapFeatures:
+        """What the spheres have learned; raises ConfigError where that is nothing."""
+        if self._learner is None:
+            raise ConfigError("features are not learned: set features.enabled in the configuration")
+        return self._learner.features(self.map)
 
     def integrate(self, keyframe: Keyframe) -> None:
-        """Insert what the keyframe shows and the map does not, optimise, and prune."""
+        """Insert what the keyframe shows and the map does not; optimise, prune, learn features."""
         if self._plan.mapper_limit is not None:
             # So that the memory of the lists, which decides below, is the same in a resumed run.
             self._optimizer.drop_lists()
+            if self._learner:
+                self._learner.drop_lists()
         self.keyframes.append(keyframe)
         if self._spare:
             keyframe.move_images(self._spare.pop())
@@ -71,7 +96,9 @@ class Mapper:
         first = len(self.keyframes) == 1
         self.optimize(mapping.first_iterations if first else mapping.iterations)
         prune(self.map, self._config.pruning)
-        self._working = self._optimizer.memory()
+        if self._learner:
+            self._learner.integrate(self.map, self.keyframes)
+        self._working = self._working_memory()
 
     def memory(self) -> MemoryUse:
         """Return what map, keyframes, lists and buffers take, between two keyframes."""
@@ -116,6 +143,9 @@ class Mapper:
             "spare_images": len(self._spare),
             "working": asdict(self._working),
         }
+        if self._learner:
+            learned, values["features"] = self._learner.state()
+            arrays |= with_prefix("features", learned)
         return arrays, values
 
     def restore(
@@ -143,6 +173,12 @@ class Mapper:
         newest = self.keyframes[-1:] * values["spare_images"]
         self._spare = [(torch.empty_like(k.rgb), torch.empty_like(k.depth)) for k in newest]
         self._working = MemoryUse(**values["working"])
+        if self._learner:
+            self._learner.restore(of_prefix("features", arrays), values["features"], self.map)
+
+    def _working_memory(self) -> MemoryUse:
+        use = self._optimizer.memory()
+        return use + self._learner.memory() if self._learner else use
 
     def _insert(self, keyframe: Keyframe) -> None:
         densify = self._config.densify

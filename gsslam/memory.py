@@ -33,6 +33,8 @@ _MAPPER_BYTES = {"cpu": 550, "cuda": 950}
 _TRACKER_BYTES = {"cpu": 300, "cuda": 300}
 # The copy of the map that tracking reads.
 _SNAPSHOT_BYTES = 4 * c.ROW_FEATURE
+# For each sphere and channel of a query: a slot of the gradient for each tile that it reaches.
+_QUERY_LIST_BYTES = 16
 # What is kept of every frame for good: pose and record.
 RECORD_BYTES = 400
 # The same of a keyframe: pose, exposure, moments; and the small image by which it is found again.
@@ -98,6 +100,16 @@ def working_bytes(pixels: int) -> int:
 
 
 @dataclass(frozen=True)
+class FeatureBytes:
+    """What learned features take, beside the queries that are part of the map."""
+
+    # Dictionary, head and its optimiser, a view in work.
+    fixed: int = 0
+    # The encoder's features of a keyframe.
+    keyframe: int = 0
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
     """What a budget leaves for the map."""
 
@@ -107,7 +119,7 @@ class MemoryPlan:
     keyframes: int | None
     # Bytes that the mapper may hold; None: no limit.
     mapper_limit: int | None
-    # Of a keyframe's images.
+    # Of a keyframe's images, and of its features.
     image_bytes: int
     # Keyframes whose images are kept whatever comes.
     least_keyframes: int
@@ -119,14 +131,19 @@ class MemoryPlan:
 
 
 def plan_memory(
-    config: SlamConfig, camera: Camera, device: torch.device | str, bytes_per_sphere: int
+    config: SlamConfig,
+    camera: Camera,
+    device: torch.device | str,
+    bytes_per_sphere: int,
+    features: FeatureBytes | None = None,
 ) -> MemoryPlan:
     """Divide the budget; raises ConfigError where it is too small for even one frame.
 
-    ``bytes_per_sphere`` is what the map's own arrays take.
+    ``bytes_per_sphere`` is what the map's own arrays take, ``features`` what learned ones take
+    beside it, None without any.
     """
     pixels = camera.width * camera.height
-    image_bytes = _PIXEL_BYTES * pixels
+    image_bytes = _PIXEL_BYTES * pixels + (features.keyframe if features else 0)
     least_keyframes = config.mapping.window_size + _LEAST_OLDER_KEYFRAMES
     if config.map.memory_budget_mb == 0:
         return MemoryPlan(config.map.capacity, None, None, image_bytes, least_keyframes)
@@ -135,6 +152,10 @@ def plan_memory(
     kind = torch.device(device).type
     tracking_each = _TRACKER_BYTES[kind] + _SNAPSHOT_BYTES
     each = bytes_per_sphere + _MAPPER_BYTES[kind] + tracking_each
+    if features:
+        fixed += features.fixed
+        # The queries' copy, and the lists by which they are blended.
+        each += (4 + _QUERY_LIST_BYTES) * config.features.dim
     first_spheres = min(pixels // config.densify.stride**2, config.map.capacity)
     fixed += _PASSING_KEYFRAMES * image_bytes
     least = fixed + least_keyframes * image_bytes + first_spheres * each

@@ -15,6 +15,7 @@ from gsslam.config import SlamConfig
 from gsslam.errors import CheckpointError, ConfigError, DatasetError, OutputError
 from gsslam.export.compact import write_compact
 from gsslam.export.ply import write_ply
+from gsslam.extras import require
 from gsslam.interrupt import interruptible
 from gsslam.observer import Observer, Unobserved
 from gsslam.presets import config_hash
@@ -148,6 +149,8 @@ class _Run:
                 trace.write(folder.trace)
             about = self._about(loop)
             metrics = _write_raw_results(folder, slam, loop.tracked, about)
+            if self.config.features.enabled:
+                self._write_features(slam)
             if loop.failure is not None:
                 recorder.write(folder.flight)
                 raise loop.failure
@@ -170,7 +173,19 @@ class _Run:
         except OutputError as error:
             _log.warning("no checkpoint at frame %d: %s", checkpoint.next_index, error)
 
+    def _write_features(self, slam: Slam) -> None:
+        """Write what was learned; a run that was too short for it is still a run."""
+        from gsslam.features.files import write_features
+
+        try:
+            write_features(slam.features, self.config, self.folder.features)
+        except ConfigError as error:
+            _log.warning("%s", error)
+
     def _make_slam(self, trace: Trace) -> Slam:
+        if self.config.features.enabled:
+            # Not to be missed only when all is done.
+            require("safetensors", "features", "saving learned features")
         options = self.options.loop
         return make_slam(
             *(self.config, self.dataset.camera, self.options.device, self.slam_factory),

@@ -82,6 +82,11 @@ class RunFolder:
         return self.path / "map.npz"
 
     @property
+    def features(self) -> Path:
+        """What the spheres have learned, see gsslam/features/files.py."""
+        return self.path / "features.safetensors"
+
+    @property
     def metrics(self) -> Path:
         """The numbers of the run."""
         return self.path / "metrics.json"

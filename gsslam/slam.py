@@ -14,6 +14,8 @@ from gsslam.camera import Camera
 from gsslam.config import SlamConfig
 from gsslam.device import resolve_device
 from gsslam.errors import TrackingError
+from gsslam.features.map_features import MapFeatures
+from gsslam.features.teacher import Teacher
 from gsslam.frame import Frame
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe, is_heldout, keyframe_is_due
@@ -54,11 +56,13 @@ class Slam:
         threads: int = 2,
         realtime: bool = False,
         trace: Trace | None = None,
+        teacher: Teacher | None = None,
     ) -> None:
         """Raise ConfigError for a ``device``, "cpu" or "cuda", that cannot be used.
 
         With one of ``threads``, mapping is done inside ``track``. ``realtime`` never waits for
         mapping and takes what it has done so far; the result depends on the computer's speed then.
+        ``teacher`` takes the place of the encoder that the configuration names for features.
         """
         self._device = torch.device(resolve_device(device))
         self._config, self._camera, self._realtime = config, camera, realtime
@@ -66,7 +70,7 @@ class Slam:
         # Frames come at their own rate, while mapping has until the next keyframe.
         self._stream = WorkStream(self._device, urgent=True)
         self._localizer = Localizer(config.tracking, config.map.low_pass, self._device)
-        self._mapper = Mapper(config, camera, self._device)
+        self._mapper = Mapper(config, camera, self._device, teacher)
         self._mapping = MappingThread(
             self._mapper, self._device, self._trace, own_thread=threads > 1
         )
@@ -102,11 +106,14 @@ class Slam:
         self._mapping.wait()
         return self._mapper.keyframes
 
-    def memory(self) -> MemoryUse:
-        """Return what the memory budget counts: all that grows with the images and the map.
+    @property
+    def features(self) -> MapFeatures:
+        """What the spheres have learned, after the same wait; ConfigError where that is nothing."""
+        self._mapping.wait()
+        return self._mapper.features
 
-        Does not wait: mapping's share is that of when tracking last took its result.
-        """
+    def memory(self) -> MemoryUse:
+        """Return what the memory budget counts, mapping's share when its result was last taken."""
         pixels = self._camera.width * self._camera.height
         buffers = working_bytes(pixels) + RECORD_BYTES * len(self._frames)
         tracking = self._snapshot.memory() + self._localizer.memory() + MemoryUse(buffers=buffers)
@@ -189,7 +196,7 @@ class Slam:
         map_arrays, map_values = self._mapper.state()
         arrays = {**with_prefix("map", map_arrays), **with_prefix("frames", self._frames.state())}
         arrays |= with_prefix("localizer", self._localizer.state())
-        arrays["snapshot"] = self._snapshot.live.cpu().numpy()
+        arrays |= with_prefix("snapshot", self._snapshot.state())
         values = {
             "map": map_values,
             "version": self._snapshot.version,
@@ -208,11 +215,9 @@ class Slam:
         values = state.values
         self._mapper.restore(of_prefix("map", state.arrays), values["map"], read_frame)
         self._frames.restore(of_prefix("frames", state.arrays))
-        live = torch.from_numpy(state.arrays["snapshot"]).to(self._device)
-        self._snapshot.load(live, values["version"])
+        self._snapshot.restore(of_prefix("snapshot", state.arrays), values["version"])
         self._exposure = (values["exposure"][0], values["exposure"][1])
-        self._last_tracked = values["last_tracked"]
-        self._keyframe_at = values["keyframe_at"]
+        self._last_tracked, self._keyframe_at = values["last_tracked"], values["keyframe_at"]
         if values["pending_ms"] is not None:
             self._mapping.resume(values["pending_ms"])
         self._localizer.restore(of_prefix("localizer", state.arrays))
@@ -237,7 +242,7 @@ class Slam:
             self._mapping_ms += self._mapping.take()
         except Exception:
             # What it left may be half of a change.
-            self._mapper.map.reset(self._snapshot.live)
+            self._mapper.map.reset(self._snapshot.live, self._snapshot.queries)
             raise
         self._snapshot.renew(self._mapper.map)
         self._mapping_memory = self._mapper.memory()

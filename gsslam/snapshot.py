@@ -8,6 +8,7 @@ import torch
 
 from gsslam.gaussian_map import GaussianMap
 from gsslam.memory import MemoryUse, tensor_bytes
+from gsslam.slam_state import Arrays
 
 # Is given the map while mapping is at rest, and must copy what it keeps of it.
 OnMap = Callable[[GaussianMap], None]
@@ -22,7 +23,9 @@ class MapSnapshot:
     """
 
     def __init__(self, gaussian_map: GaussianMap) -> None:
-        self.parameters = torch.zeros_like(gaussian_map.parameters)
+        self._with_queries = torch.zeros_like(gaussian_map.with_queries)
+        rows = len(gaussian_map.parameters)
+        self.parameters, self._queries = self._with_queries[:rows], self._with_queries[rows:]
         self.count = 0
         # How often the copy was renewed; it only ever increases.
         self.version = 0
@@ -31,20 +34,34 @@ class MapSnapshot:
 
     @property
     def live(self) -> torch.Tensor:
-        """Parameters of the spheres, (8 + D, count), a view."""
+        """Parameters of the spheres, (8, count), a view."""
         return self.parameters[:, : self.count]
+
+    @property
+    def queries(self) -> torch.Tensor:
+        """Queries of the spheres, (D, count), a view; D is 0 without learned features."""
+        return self._queries[:, : self.count]
 
     def memory(self) -> MemoryUse:
         """Return what the copy takes."""
-        return MemoryUse(parameters=tensor_bytes(self.parameters))
+        return MemoryUse(parameters=tensor_bytes(self._with_queries))
+
+    def state(self) -> Arrays:
+        """Return the live spheres and their queries, for ``restore``."""
+        return {"live": self.live.cpu().numpy(), "queries": self.queries.cpu().numpy()}
+
+    def restore(self, arrays: Arrays, version: int) -> None:
+        """Take over what ``state`` returned."""
+        self.load(torch.from_numpy(arrays["live"]), torch.from_numpy(arrays["queries"]), version)
 
     def renew(self, gaussian_map: GaussianMap) -> None:
         """Copy the map, which nothing may change meanwhile."""
-        self.load(gaussian_map.live, self.version + 1)
+        self.load(gaussian_map.live, gaussian_map.live_queries, self.version + 1)
         self.on_renewed(gaussian_map)
 
-    def load(self, live: torch.Tensor, version: int) -> None:
-        """Take over the spheres ``live`` (8 + D, count) as version ``version``."""
+    def load(self, live: torch.Tensor, queries: torch.Tensor, version: int) -> None:
+        """Take over the spheres ``live`` (8, count) and ``queries`` (D, count) as ``version``."""
         self.count = live.shape[1]
         self.live.copy_(live)
+        self.queries.copy_(queries)
         self.version = version

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gsslam.errors import ConfigError
+from gsslam.errors import CheckpointError, ConfigError
 from gsslam.gaussian_map import GaussianMap
 
 
@@ -47,6 +47,24 @@ def test_removal_keeps_the_others_whole_and_contiguous(doomed: list[bool]) -> No
     assert removed == sum(doomed)
     assert gaussian_map.count == len(doomed) - removed
     check(gaussian_map, {i for i, gone in enumerate(doomed) if not gone})
+
+
+def test_queries_move_with_their_spheres() -> None:
+    gaussian_map = GaussianMap(5, num_features=3)
+    gaussian_map.insert(numbered([1, 2, 3, 4]))
+    gaussian_map.live_queries.copy_(gaussian_map.live[0])
+    gaussian_map.query_adam.steps[:4] = gaussian_map.live[0].int()
+    gaussian_map.remove(torch.tensor([False, True, False, False]))
+    gaussian_map.insert(numbered([9]))
+    assert gaussian_map.live[0].tolist() == [1, 4, 3, 9]
+    assert torch.equal(gaussian_map.live_queries, torch.tensor([1.0, 4, 3, 0]).expand(3, 4))
+    assert gaussian_map.query_adam.steps[:4].tolist() == [1, 4, 3, 0]
+    again = GaussianMap(4, num_features=3)
+    again.restore(gaussian_map.dump())
+    assert torch.equal(again.live_queries, gaussian_map.live_queries)
+    assert torch.equal(again.live, gaussian_map.live)
+    with pytest.raises(CheckpointError, match="other arrays"):
+        GaussianMap(4).restore(gaussian_map.dump())
 
 
 def test_insertion_stops_at_the_capacity() -> None:
@@ -97,4 +115,5 @@ def test_state_goes_round_and_is_a_copy() -> None:
 def test_bytes_per_sphere_counts_all_arrays() -> None:
     # Parameters, gradient, two moments; steps; four statistics, score and strikes.
     assert GaussianMap(3).bytes_per_sphere() == 4 * (4 * 8 + 1 + 6)
-    assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 1 + 6)
+    # Queries have counts of steps and views of their own.
+    assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 3 + 6)

@@ -17,6 +17,7 @@ from gsslam.cli.datasets import Datasets
 from gsslam.cli.doctor import Doctor
 from gsslam.cli.eval import Eval
 from gsslam.cli.export import Export
+from gsslam.cli.query import Query
 from gsslam.cli.render import Render
 from gsslam.cli.report import Report
 from gsslam.cli.run import Run, run_defaults
@@ -46,7 +47,7 @@ Examples:
 Help on a command: gsslam run --help. Version: gsslam --version.
 """
 
-_Command = Run | Eval | View | Report | Export | Render | Bench | Datasets | Doctor
+_Command = Run | Eval | View | Query | Report | Export | Render | Bench | Datasets | Doctor
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -88,6 +89,7 @@ def _parse(arguments: list[str]) -> _Command:
         | Annotated[Render, _subcommand(Render, arguments)]
         | Annotated[View, _subcommand(View, arguments)]
         | Annotated[Bench, _subcommand(Bench, arguments)]
+        | Annotated[Query, _subcommand(Query, arguments)]
         | Annotated[Datasets, _subcommand(Datasets, arguments)]
         | Annotated[Doctor, _subcommand(Doctor, arguments)]
     )

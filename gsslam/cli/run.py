@@ -43,6 +43,7 @@ class Run:
       gsslam run
       gsslam run --dataset tum/fr1_xyz --resolution 320x240 --preset cpu
       gsslam run --dataset tum/fr1_desk --path ~/data/rgbd_dataset_freiburg1_desk
+      gsslam run --dataset 7scenes/redkitchen --features
       gsslam run --resume runs/tum/fr1_xyz/latest
       gsslam run --dataset replica/room0 --data-root ~/data
       gsslam run --dataset ~/recordings/kitchen.bag
@@ -93,6 +94,9 @@ class Run:
     viewer_port: Annotated[int, arg(metavar="PORT")] = 8080
     # Address that the viewer listens on; 0.0.0.0 lets other computers look.
     viewer_host: Annotated[str, arg(metavar="HOST")] = "127.0.0.1"
+    # Learn features with the map, so that `gsslam query` can search it; the trajectory and the map
+    # are the same without. Which encoder: --features.teacher.
+    features: bool = False
     # Every value of the configuration, over the preset.
     config: Annotated[SlamConfig, arg(name="")] = field(default_factory=SlamConfig)
 
@@ -130,7 +134,7 @@ class Run:
             out = self.out or new_run_path(Path("runs"), dataset.name)
             loop = LoopOptions(self.threads, self.realtime, self.checkpoint_every)
             result = run_dataset(
-                *(dataset, self._config(), out),
+                *(dataset, self.resolved_config(), out),
                 options=RunOptions(device, loop, self.trace, self.evaluate),
                 source=source,
                 on_progress=progress.update,
@@ -194,14 +198,17 @@ class Run:
         assert self.resume is not None
         return resume_run(self.resume, on_progress=progress.update, observer=viewer)
 
-    def _config(self) -> SlamConfig:
+    def resolved_config(self) -> SlamConfig:
         """Return the configuration with what the flags beside it say."""
+        config = self.config
+        if self.features:
+            config = replace(config, features=replace(config.features, enabled=True))
         if self.memory_budget is None:
-            return self.config
+            return config
         from gsslam.memory import parse_megabytes
 
         budget = parse_megabytes(self.memory_budget)
-        return replace(self.config, map=replace(self.config.map, memory_budget_mb=budget))
+        return replace(config, map=replace(config.map, memory_budget_mb=budget))
 
 
 def run_defaults(arguments: list[str]) -> Run:

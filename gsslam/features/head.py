@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity, normalize
@@ -18,8 +20,18 @@ class FeatureHead(nn.Module):
     (``encode``) is a query that finds the atoms near it.
     """
 
-    def __init__(self, atoms: torch.Tensor, dim: int = 32, sharpness: float = 16.0) -> None:
-        """``atoms`` (A, C), A > D; ``sharpness`` is the length of the queries to begin with."""
+    def __init__(
+        self,
+        atoms: torch.Tensor,
+        dim: int = 32,
+        *,
+        capacity: int | None = None,
+        sharpness: float = 16.0,
+    ) -> None:
+        """``atoms`` (A, C), A > D; ``sharpness`` is the length of the queries to begin with.
+
+        ``capacity`` is how many atoms there may be in the end, none to come where None.
+        """
         super().__init__()
         count, channels = atoms.shape
         if not dim < min(count, channels + 1):
@@ -31,12 +43,23 @@ class FeatureHead(nn.Module):
         self.sharpness = sharpness
         self.register_buffer("mean", atoms.mean(0))
         self.register_buffer("directions", _principal_directions(atoms, dim))
-        self.value = nn.Parameter(atoms.clone())
-        self.key = nn.Parameter(self._project(atoms))
+        self.register_buffer("count", torch.tensor(0))
+        capacity = max(capacity or 0, count)
+        self.value = nn.Parameter(torch.zeros(capacity, channels))
+        self.key = nn.Parameter(torch.zeros(capacity, dim))
         self.weight = nn.Parameter(torch.eye(dim))
+        self.grow(atoms)
+
+    @staticmethod
+    def of_state(state: Mapping[str, torch.Tensor]) -> FeatureHead:
+        """Return the head that has this ``state_dict``."""
+        head = FeatureHead(state["value"], state["key"].shape[1])  # all of it is replaced
+        head.load_state_dict(state)
+        return head
 
     mean: torch.Tensor
     directions: torch.Tensor
+    count: torch.Tensor
 
     @property
     def dim(self) -> int:
@@ -48,14 +71,29 @@ class FeatureHead(nn.Module):
         """Channels of a feature."""
         return self.value.shape[1]
 
+    def grow(self, atoms: torch.Tensor) -> None:
+        """Add atoms (n, C), with their projections as keys."""
+        atoms = atoms.detach().to(self.value)
+        start = int(self.count)
+        if start + len(atoms) > len(self.value):
+            raise NativeError(f"the head has room for {len(self.value) - start} atoms")
+        with torch.no_grad():
+            self.value[start : start + len(atoms)] = atoms
+            self.key[start : start + len(atoms)] = self._project(atoms)
+        self.count += len(atoms)
+
     def encode(self, features: torch.Tensor) -> torch.Tensor:
         """Return queries (..., D) to begin with for features (..., C)."""
         return self.sharpness * self._project(features)
 
     def forward(self, queries: torch.Tensor) -> torch.Tensor:
-        """Decode queries (..., D), float32 on the CPU; differentiable."""
+        """Decode float32 queries (..., D); differentiable. A GPU attends in float16."""
         flat = (queries @ self.weight).reshape(1, 1, -1, self.dim)
-        features = attention(flat, self.key[None, None], self.value[None, None], scale=1.0)
+        key, value = self.key[: int(self.count)], self.value[: int(self.count)]
+        tokens = (flat, key[None, None], value[None, None])
+        if flat.is_cuda:
+            tokens = (flat.half(), tokens[1].half(), tokens[2].half())
+        features = attention(*tokens, scale=1.0).float()
         return features.view(*queries.shape[:-1], self.channels)
 
     def decode_planes(self, planes: torch.Tensor) -> torch.Tensor:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from gsslam.errors import NativeError
+from gsslam.slam_state import Arrays
 
 
 class StreamingKMeans:
@@ -16,11 +18,23 @@ class StreamingKMeans:
     to the vector that is least explained. The same vectors and seed give the same centres.
     """
 
-    def __init__(self, count: int, channels: int, *, patience: int = 4, seed: int = 0) -> None:
-        """``count`` centres of ``channels`` values."""
-        if min(count, channels, patience) < 1:
-            raise NativeError("count, channels and patience must be at least 1")
-        self.patience = patience
+    def __init__(
+        self,
+        count: int,
+        channels: int,
+        *,
+        patience: int = 4,
+        seed: int = 0,
+        most_new: int | None = None,
+    ) -> None:
+        """``count`` centres of ``channels`` values.
+
+        A batch makes at most ``most_new`` of them, so that later ones have their share.
+        """
+        most_new = count if most_new is None else most_new
+        if min(count, channels, patience, most_new) < 1:
+            raise NativeError("count, channels, patience and most_new must be at least 1")
+        self.patience, self._most_new = patience, most_new
         self.centres = torch.zeros(count, channels)
         self.weights = torch.zeros(count)  # vectors that a centre is the mean of
         self._idle = torch.zeros(count, dtype=torch.int64)
@@ -31,6 +45,11 @@ class StreamingKMeans:
     def ready(self) -> bool:
         """Whether every centre has had a vector."""
         return self._made == len(self.centres)
+
+    @property
+    def made(self) -> torch.Tensor:
+        """The centres that have had a vector, (made, channels), a view."""
+        return self.centres[: self._made]
 
     def update(self, vectors: torch.Tensor) -> None:
         """Take a batch (N, channels) of float32 vectors into account."""
@@ -45,10 +64,30 @@ class StreamingKMeans:
         if len(vectors):
             self._move(vectors)
 
+    def state(self) -> Arrays:
+        """Return all that the next batch meets."""
+        state = {name: tensor.numpy().copy() for name, tensor in self._tensors().items()}
+        return {**state, "made": np.array(self._made)}
+
+    def restore(self, state: Arrays) -> None:
+        """Take over what ``state`` returned."""
+        for name, tensor in self._tensors().items():
+            tensor.copy_(torch.from_numpy(state[name]))
+        self._generator.set_state(torch.from_numpy(state["generator"]))
+        self._made = int(state["made"])
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        return {
+            "centres": self.centres,
+            "weights": self.weights,
+            "idle": self._idle,
+            "generator": self._generator.get_state(),
+        }
+
     def _begin(self, vectors: torch.Tensor) -> torch.Tensor:
         """Make centres of randomly chosen vectors; return the others."""
         order = torch.randperm(len(vectors), generator=self._generator)
-        taken = order[: len(self.centres) - self._made]
+        taken = order[: min(len(self.centres) - self._made, self._most_new)]
         end = self._made + len(taken)
         self.centres[self._made : end] = vectors[taken]
         self.weights[self._made : end] = 1

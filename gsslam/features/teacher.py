@@ -144,11 +144,34 @@ def efficientnet_teacher() -> TorchTeacher:
     return TorchTeacher(_EfficientNet(network), 16)
 
 
-def open_teacher(name: str) -> Teacher:
+class EnlargingTeacher:
+    """An encoder that sees images enlarged, so that its features are finer."""
+
+    def __init__(self, teacher: Teacher, factor: int) -> None:
+        """``factor`` is that of both sides."""
+        self._teacher, self._factor = teacher, factor
+
+    @property
+    def stride(self) -> int:
+        """Pixels between two features."""
+        return max(self._teacher.stride // self._factor, 1)
+
+    def encode(self, rgb: torch.Tensor) -> torch.Tensor:
+        """Return features (C, h, w) of an image (3, H, W)."""
+        factor = float(self._factor)
+        enlarged = interpolate(rgb[None], scale_factor=factor, mode="bilinear", align_corners=False)
+        return self._teacher.encode(enlarged[0])
+
+
+def open_teacher(name: str, enlarge: int = 1) -> Teacher:
     """Open ``efficientnet-lite0``, an ``.onnx`` file or a ``.safetensors`` file of DINOv2's kind.
 
-    Raises ConfigError for anything else.
+    It sees images enlarged by ``enlarge``. Raises ConfigError for anything else.
     """
+    return _open(name) if enlarge == 1 else EnlargingTeacher(_open(name), enlarge)
+
+
+def _open(name: str) -> Teacher:
     if name == EFFICIENTNET:
         return efficientnet_teacher()
     path = Path(name).expanduser()

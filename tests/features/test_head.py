@@ -9,6 +9,7 @@ from torch.nn.functional import cosine_similarity, normalize
 from gsslam.attention import attention_reference
 from gsslam.errors import NativeError
 from gsslam.features import FeatureHead, StreamingKMeans, distillation_loss
+from gsslam.features.quantized_head import QuantizedHead
 
 
 def blobs(count: int, channels: int, each: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,3 +110,49 @@ def test_a_weight_of_zero_leaves_a_feature_out() -> None:
 def test_refuses_more_directions_than_atoms_have() -> None:
     with pytest.raises(NativeError, match="need more than"):
         FeatureHead(torch.randn(8, 40), dim=16)
+
+
+def test_a_head_of_four_bits_decodes_nearly_the_same() -> None:
+    head, vectors = make_head()
+    queries = head.encode(vectors).detach()
+    quantized = QuantizedHead(head, queries[::3])
+    decoded = quantized(queries.view(8, 64, 16))
+    assert decoded.shape == (8, 64, 40)
+    exact = head(queries).detach()
+    assert cosine_similarity(decoded.view(-1, 40), exact, dim=1).mean() > 0.98
+    loss = [cosine_similarity(x, vectors, dim=1).mean() for x in (exact, decoded.view(-1, 40))]
+    assert loss[1] > loss[0] - 0.01
+
+
+def test_atoms_come_later_and_count_from_then_on() -> None:
+    _, vectors = blobs(64, 40, 8, seed=5)
+    head = FeatureHead(vectors[:60], dim=16, capacity=100)
+    queries = torch.randn(20, 16)
+    before = head(queries)
+    assert torch.equal(before, FeatureHead(vectors[:60], dim=16)(queries))
+    head.grow(vectors[60:100])
+    assert int(head.count) == 100
+    keys = head.key[None, None].double()
+    exact, _ = attention_reference(
+        queries[None, None].double(), keys, head.value[None, None].double(), scale=1.0
+    )
+    torch.testing.assert_close(head(queries).double(), exact[0, 0], rtol=1e-5, atol=1e-5)
+    with pytest.raises(NativeError, match="room for 0 atoms"):
+        head.grow(vectors[:1])
+    again = FeatureHead.of_state(head.state_dict())
+    assert torch.equal(again(queries), head(queries))
+
+
+def test_a_batch_makes_only_so_many_centres() -> None:
+    _, vectors = blobs(10, 8, 30)
+    kmeans = StreamingKMeans(30, 8, most_new=7)
+    made = []
+    for batch in vectors.split(60):
+        kmeans.update(batch)
+        made.append(len(kmeans.made))
+    assert made == [7, 14, 21, 28, 30]
+    again = StreamingKMeans(30, 8, most_new=7, seed=9)
+    again.restore(kmeans.state())
+    for other in (kmeans, again):
+        other.update(vectors[::3])
+    assert torch.equal(kmeans.centres, again.centres)
