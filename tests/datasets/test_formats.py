@@ -10,6 +10,7 @@ import pytest
 from gsslam.camera import Camera
 from gsslam.datasets import open_dataset
 from gsslam.datasets.detect import detect_format
+from gsslam.diagnosis.dataset import diagnose
 from tests.datasets import recordings
 from tests.datasets.bags import KINDS, room_bag
 from tests.datasets.recordings import Shot, take
@@ -86,3 +87,12 @@ def test_format_and_path_mean_the_same(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(by_path[0].rgb, by_format[0].rgb)
     np.testing.assert_array_equal(by_path[0].depth, by_format[0].depth)
     assert by_path[0].depth.shape == (24, 32)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_doctor_finds_nothing_wrong(name: str, tmp_path: Path) -> None:
+    """Poses, intrinsics and depth agree with the images, whatever the format's conventions."""
+    case = CASES[name]
+    shots = take(case.camera, 6, case.start_time)
+    place = case.write(tmp_path / "recording", shots)
+    assert diagnose(str(place)) == []
