@@ -218,13 +218,15 @@ class FeaturesConfig(_Section):
     # Channels of a query.
     dim: Annotated[int, Field(ge=1, le=64)] = 32
     # Most entries of the dictionary.
-    atoms: PositiveCount = 1000
+    atoms: PositiveCount = 2000
     # The dictionary is made after this many keyframes; no query is learned before.
     first_keyframes: PositiveCount = 8
     # It is full after so many, each of which adds an equal part.
-    filling_keyframes: PositiveCount = 32
+    filling_keyframes: PositiveCount = 48
     # Optimisation steps after each keyframe.
-    iterations: PositiveCount = 8
+    iterations: PositiveCount = 6
+    # Steps on every keyframe when the run ends, smaller and smaller.
+    final_rounds: Count = 3
     # One pixel in stride x stride takes part in them.
     stride: PositiveCount = 8
     # Learning rate of the queries.

@@ -117,6 +117,12 @@ class Mapper:
         keyframes = [self.keyframes[index] for index in window]
         self._optimizer.run(self.map, keyframes, tasks, observed)
 
+    def finish(self) -> None:
+        """Settle the map's brightness and what was learned."""
+        self.center_exposure()
+        if self._learner:
+            self._learner.settle(self.keyframes)
+
     def center_exposure(self) -> None:
         """Give the map the brightness of the average keyframe instead of the first one's.
 

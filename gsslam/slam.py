@@ -166,7 +166,7 @@ class Slam:
         )
 
     def finish(self) -> Trajectory:
-        """Settle the map's brightness; return the final poses of all frames, in tracking order.
+        """Settle the map's brightness and features; return the poses of all frames, as tracked.
 
         Frames may still be tracked afterwards. Raises what went wrong in mapping; called again, it
         returns what there was before that.
@@ -174,7 +174,7 @@ class Slam:
         if self._mapping.busy:
             self._take_mapping()
         if self._mapper.keyframes:
-            self._mapper.center_exposure()
+            self._mapper.finish()
             self._snapshot.renew(self._mapper.map)
             newest = self._mapper.keyframes[-1]
             self._exposure = (newest.gain, newest.bias)

@@ -21,7 +21,8 @@ class Query:
     The run must have been made with --features.
 
     Writes into RUN/query/...:
-      frame-NNNNNN.png  views of the map; the more alike, the redder
+      overview.png      views of the map; the more alike, the redder
+      frame-NNNNNN.png  each of them
       likeness.ply      the map coloured in the same way, for any Gaussian splat viewer
 
     Examples of use:

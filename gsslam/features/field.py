@@ -57,6 +57,7 @@ class FeatureField:
         self._plan = RasterPlan(head.dim, device)
         self._adam = SphereAdam(device=device)
         self._rates = torch.full((head.dim,), query_rate, device=device)
+        self._head_rate = head_rate
         self.head_optimizer = torch.optim.Adam(head.parameters(), lr=head_rate)
 
     def render(
@@ -96,11 +97,13 @@ class FeatureField:
         T_camera_world: Pose,
         features: torch.Tensor,
         examples: torch.Tensor | None = None,
+        rate: float = 1.0,
     ) -> float:
         """Take one step of Adam on a view and the features (C, h', w') of its image.
 
         The head also learns to decode the encodings of ``examples`` (n, C): so new spheres begin
-        with queries that it knows. Returns the view's loss before the step.
+        with queries that it knows. ``rate`` is the share of the learning rates that is taken.
+        Returns the view's loss before the step.
         """
         self.head_optimizer.zero_grad()
         loss = self.gradient(T_camera_world, features)
@@ -111,8 +114,9 @@ class FeatureField:
         spheres = self.map
         self._adam.step(
             *(spheres.queries, spheres.query_gradient, spheres.query_adam),
-            *(self._rates, spheres.count),
+            *(rate * self._rates, spheres.count),
         )
+        self.head_optimizer.param_groups[0]["lr"] = rate * self._head_rate
         self.head_optimizer.step()
         return loss
 

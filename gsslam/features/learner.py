@@ -121,6 +121,12 @@ class FeatureLearner:
             self.field.begin(newest.T_camera_world, self.tokens[newest.index])
             self._learn(seen, self._config.iterations)
 
+    def settle(self, keyframes: Sequence[Keyframe]) -> None:
+        """Go through the keyframes with images some more times, in smaller and smaller steps."""
+        seen = [keyframe for keyframe in keyframes if keyframe.has_images]
+        if self.field is not None:
+            self._learn(seen, self._config.final_rounds * len(seen), settle=True)
+
     def memory(self) -> MemoryUse:
         """Return what tokens, dictionary and head take."""
         dictionary = tensor_bytes(self._kmeans.centres)
@@ -186,8 +192,11 @@ class FeatureLearner:
             low_pass=self._low_pass,
         )
 
-    def _learn(self, seen: Sequence[Keyframe], steps: int) -> None:
-        """Take steps, half of them where there were fewest, half at random."""
+    def _learn(self, seen: Sequence[Keyframe], steps: int, *, settle: bool = False) -> None:
+        """Take steps, half of them where there were fewest, half at random.
+
+        To ``settle``, they become smaller and smaller.
+        """
         assert self.field is not None
         drawn = self._random.integers(len(seen), size=(steps, 2))
         for number, (place, other) in enumerate(drawn):
@@ -195,7 +204,9 @@ class FeatureLearner:
             self._steps[keyframe.index] = self._steps.get(keyframe.index, 0) + 1
             examples = self.tokens[seen[other].index].flatten(1).mT
             examples = examples[:: -(-len(examples) // _EXAMPLES)]
-            self.field.learn(keyframe.T_camera_world, self.tokens[keyframe.index], examples)
+            features = self.tokens[keyframe.index]
+            rate = 1 - number / steps if settle else 1.0
+            self.field.learn(keyframe.T_camera_world, features, examples, rate)
 
     def _least_taught(self, seen: Sequence[Keyframe]) -> int:
         """Return the place of the newest of the keyframes with the fewest steps."""

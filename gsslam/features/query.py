@@ -22,6 +22,8 @@ from gsslam.trajectory import Trajectory
 
 # Likeness under which a picture stays as it is.
 _FLOOR = 0.2
+# Pictures in a row of the overview.
+_COLUMNS = 3
 # Share of the colour where something is as alike as can be.
 _STRENGTH = 0.85
 
@@ -35,8 +37,9 @@ class QueryResult:
     folder: Path
     # The most alike that a pixel of each picture is, by the frame.
     best: dict[int, float]
-    # One PNG each, in the same order; and the spheres coloured by likeness.
+    # One PNG each, in the same order; all of them in one; the spheres coloured by likeness.
     pictures: tuple[Path, ...]
+    overview: Path
     spheres: Path
 
 
@@ -97,24 +100,25 @@ def _answer(
     mark: tuple[int, int] | None = None,
 ) -> QueryResult:
     """Draw the views; ``mark`` is the pixel of the first one."""
-    pictures: list[Path] = []
+    pictures: dict[Path, NDArray[np.uint8]] = {}
     best: dict[int, float] = {}
     for frame, pose in views.items():
         heat = features.heat(feature, pose).cpu().numpy()
         picture = _draw(features, pose, heat)
         if mark is not None and not pictures:
             cv2.circle(picture, mark, max(features.camera.width // 60, 3), (255, 255, 255), 2)
-        path = out / f"frame-{frame:06d}.png"
+        pictures[out / f"frame-{frame:06d}.png"] = picture
+        best[frame] = float(heat.max())
+    overview = out / "overview.png"
+    for path, picture in {**pictures, overview: _side_by_side(list(pictures.values()))}.items():
         with atomic_path(path) as temporary:
             if not cv2.imwrite(str(temporary), picture):
                 raise OSError(f"no picture written to {temporary}")
-        pictures.append(path)
-        best[frame] = float(heat.max())
     spheres = out / "likeness.ply"
     state = features.map.state()
     scores = features.scores(feature).cpu().numpy()
     write_ply(replace(state, rgb=heat_colours(state.rgb, scores)), spheres)
-    return QueryResult(out, best, tuple(pictures), spheres)
+    return QueryResult(out, best, tuple(pictures), overview, spheres)
 
 
 def _draw(features: MapFeatures, pose: Pose, heat: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -123,6 +127,13 @@ def _draw(features: MapFeatures, pose: Pose, heat: NDArray[np.float32]) -> NDArr
     view = render_view(spheres.parameters, spheres.count, features.camera, pose, features.low_pass)
     colours = heat_colours(view.colour.clip(0, 1), heat)
     return np.ascontiguousarray((255 * colours[..., ::-1]).round().astype(np.uint8))
+
+
+def _side_by_side(pictures: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Return pictures of one size in rows of ``_COLUMNS``, the last one filled up with black."""
+    columns = min(_COLUMNS, len(pictures))
+    padded = [*pictures, *[np.zeros_like(pictures[0])] * (-len(pictures) % columns)]
+    return np.vstack([np.hstack(padded[i : i + columns]) for i in range(0, len(padded), columns)])
 
 
 def poses_of(folder: RunFolder) -> dict[int, Pose]:

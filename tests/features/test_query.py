@@ -75,7 +75,8 @@ def test_the_command_line_writes_pictures_and_spheres(
     assert main(["query", *arguments, "--out", str(out)]) == 0
     text = capsys.readouterr().out
     assert "frame 7: likeness up to" in text
-    pictures = sorted(out.glob("*.png"))
+    assert cv2.imread(str(out / "overview.png")).shape == (2 * 72, 3 * 96, 3)
+    pictures = sorted(out.glob("frame-*.png"))
     assert [path.stem for path in pictures] == ["frame-000000", "frame-000007"] + [
         f"frame-{i:06d}" for i in (8, 17)
     ]
