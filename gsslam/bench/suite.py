@@ -78,9 +78,13 @@ class Suite:
     peers: tuple[Peer, ...] = ()
 
     def with_settings(self, settings: Mapping[str, Any]) -> Suite:
-        """Return the suite with ``settings``, fields of Sequence, in place of every sequence's."""
+        """Return the suite with ``settings``, fields of Sequence, in place of every sequence's.
+
+        Over other frames than theirs, peers cannot be compared with: they are left out.
+        """
         changed = {name: replace(entry, **settings) for name, entry in self.sequences.items()}
-        return replace(self, sequences=changed)
+        peers = () if {"max_frames", "stride"} & set(settings) else self.peers
+        return replace(self, sequences=changed, peers=peers)
 
     def jobs(self, out: Path, seeds: int, device: str, data: Path | None = None) -> list[Job]:
         """Return the runs, every sequence's first seed before any's second.

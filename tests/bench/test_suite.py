@@ -78,6 +78,12 @@ def test_other_settings_have_other_folders(tiny: Path, tmp_path: Path) -> None:
     assert not set(folders(suite, "cuda")) & set(usual)
 
 
+def test_peers_are_left_out_where_other_frames_are_run(tiny: Path) -> None:
+    suite = load_suite(str(tiny))
+    assert suite.with_settings({"preset": "fast"}).peers == suite.peers != ()
+    assert suite.with_settings({"max_frames": 5}).peers == ()
+
+
 def test_folders_of_sequences_lie_in_that_of_the_data() -> None:
     sequence = load_suite("real").sequences["fr1/xyz"]
     assert sequence.source(Path("/data"), 0).path == Path("/data/tum_fr1_xyz")

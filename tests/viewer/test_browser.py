@@ -57,7 +57,7 @@ def wait_for(page: Page, good: Callable[[np.ndarray], bool]) -> np.ndarray:
 
 def follow(page: Page) -> None:
     page.get_by_text("Follow the camera").wait_for(timeout=1000 * _SECONDS)
-    page.get_by_role("checkbox").first.check(force=True)
+    page.get_by_label("Follow the camera").check(force=True, timeout=5000)
 
 
 @pytest.mark.slow
