@@ -71,17 +71,15 @@ class Slam:
         self._stream = WorkStream(self._device, urgent=True)
         self._localizer = Localizer(config.tracking, config.map.low_pass, self._device)
         self._mapper = Mapper(config, camera, self._device, teacher)
-        self._mapping = MappingThread(
-            self._mapper, self._device, self._trace, own_thread=threads > 1
-        )
+        beside = threads > 1
+        self._mapping = MappingThread(self._mapper, self._device, self._trace, own_thread=beside)
         self._snapshot = MapSnapshot(self._mapper.map)
         self._buffers = FrameBuffers(camera, config.tracking.levels, self._device)
         # As it was when mapping was last at rest, with the images that were handed over since.
         self._mapping_memory = self._mapper.memory()
         self._frames = TrackedFrames()
         self._exposure = (1.0, 0.0)
-        self._last_tracked = False
-        self._keyframe_at = 0  # position of the newest keyframe in tracking order
+        self._last_tracked, self._keyframe_at = False, 0  # the newest keyframe, in tracking order
         self._waiting_ms = self._mapping_ms = 0.0
 
     def __enter__(self) -> Slam:
@@ -292,8 +290,7 @@ class Slam:
             relative = T_camera_world @ geometry.inverse(self._frames.keyframe_poses[-1])
             self._take_mapping()
             T_camera_world = relative @ self._frames.keyframe_poses[-1]
-        refined = self._config.mapping.exposure_rate > 0
-        exposure = self._exposure if refined else (1.0, 0.0)
+        exposure = self._exposure if self._config.mapping.exposure_rate > 0 else (1.0, 0.0)
         images = self._buffers.copy_images()
         keyframe = Keyframe(index, T_camera_world, *exposure, *images)
         self._mapping_memory += MemoryUse(keyframes=tensor_bytes(*images))
