@@ -30,8 +30,6 @@ def evaluate_run(
     """
     folder = RunFolder(path)
     config, run = folder.read_config()
-    # Nothing is learned here, which would take the encoder.
-    config = replace(config, features=replace(config.features, enabled=False))
     source = Source.from_values(run)
     if dataset_path is not None:
         source = replace(source, path=dataset_path)
