@@ -28,6 +28,7 @@ from gsslam.keyframes import (
 from gsslam.memory import (
     KEYFRAME_BYTES,
     RECORD_BYTES,
+    FeatureBytes,
     MemoryUse,
     plan_memory,
     tensor_bytes,
@@ -64,7 +65,7 @@ class Mapper:
         self._random = np.random.default_rng(config.seed)
         decay = decay_of_window(config.pruning.window)
         self._optimizer = MapOptimizer(config.mapping, camera, config.map.low_pass, device, decay)
-        dim, bytes_ = (config.features.dim, learner.bytes) if learner else (0, None)
+        dim, bytes_ = (config.features.dim, learner.bytes) if learner else (0, FeatureBytes())
         bytes_per_sphere = GaussianMap(1, dim).bytes_per_sphere()
         self._plan = plan_memory(config, camera, device, bytes_per_sphere, bytes_)
         self.map = GaussianMap(self._plan.capacity, dim, device)

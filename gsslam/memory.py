@@ -33,8 +33,6 @@ _MAPPER_BYTES = {"cpu": 550, "cuda": 950}
 _TRACKER_BYTES = {"cpu": 300, "cuda": 300}
 # The copy of the map that tracking reads.
 _SNAPSHOT_BYTES = 4 * c.ROW_FEATURE
-# For each sphere and channel of a query: a slot of the gradient for each tile that it reaches.
-_QUERY_LIST_BYTES = 16
 # What is kept of every frame for good: pose and record.
 RECORD_BYTES = 400
 # The same of a keyframe: pose, exposure, moments; and the small image by which it is found again.
@@ -107,6 +105,8 @@ class FeatureBytes:
     fixed: int = 0
     # The encoder's features of a keyframe.
     keyframe: int = 0
+    # Of each sphere: tracking's copy of its query, and the lists by which it is blended.
+    sphere: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,27 +135,22 @@ def plan_memory(
     camera: Camera,
     device: torch.device | str,
     bytes_per_sphere: int,
-    features: FeatureBytes | None = None,
+    features: FeatureBytes = FeatureBytes(),
 ) -> MemoryPlan:
     """Divide the budget; raises ConfigError where it is too small for even one frame.
 
-    ``bytes_per_sphere`` is what the map's own arrays take, ``features`` what learned ones take
-    beside it, None without any.
+    ``bytes_per_sphere`` is what the map's own arrays take.
     """
     pixels = camera.width * camera.height
-    image_bytes = _PIXEL_BYTES * pixels + (features.keyframe if features else 0)
+    image_bytes = _PIXEL_BYTES * pixels + features.keyframe
     least_keyframes = config.mapping.window_size + _LEAST_OLDER_KEYFRAMES
     if config.map.memory_budget_mb == 0:
         return MemoryPlan(config.map.capacity, None, None, image_bytes, least_keyframes)
     limit = int(config.map.memory_budget_mb * MEGABYTE)
-    fixed = working_bytes(pixels) + 4 * _MAPPER_PLANES * pixels
+    fixed = working_bytes(pixels) + 4 * _MAPPER_PLANES * pixels + features.fixed
     kind = torch.device(device).type
     tracking_each = _TRACKER_BYTES[kind] + _SNAPSHOT_BYTES
-    each = bytes_per_sphere + _MAPPER_BYTES[kind] + tracking_each
-    if features:
-        fixed += features.fixed
-        # The queries' copy, and the lists by which they are blended.
-        each += (4 + _QUERY_LIST_BYTES) * config.features.dim
+    each = bytes_per_sphere + _MAPPER_BYTES[kind] + tracking_each + features.sphere
     first_spheres = min(pixels // config.densify.stride**2, config.map.capacity)
     fixed += _PASSING_KEYFRAMES * image_bytes
     least = fixed + least_keyframes * image_bytes + first_spheres * each

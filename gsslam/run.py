@@ -189,6 +189,7 @@ class _Run:
         options = self.options.loop
         return make_slam(
             *(self.config, self.dataset.camera, self.options.device, self.slam_factory),
+            learn=True,
             threads=options.threads,
             realtime=options.realtime,
             trace=trace,
@@ -214,9 +215,16 @@ def make_slam(
     camera: Camera,
     device: str,
     factory: SlamFactory | None = None,
+    *,
+    learn: bool = False,
     **options: Any,
 ) -> Slam:
-    """Return ``factory(config, camera, device, **options)``, by default a Slam."""
+    """Return ``factory(config, camera, device, **options)``, by default a Slam.
+
+    Unless it is to ``learn``, it does without features, for which it would need the encoder.
+    """
+    if not learn:
+        config = replace(config, features=replace(config.features, enabled=False))
     if factory is None:
         # Here, so that the command line answers --help without loading torch.
         import torch

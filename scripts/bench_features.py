@@ -36,6 +36,8 @@ class Options:
     run: Positional[Path]
     # Every n-th held-out frame.
     every: int = 1
+    # One pixel in stride x stride is compared.
+    strides: tuple[int, ...] = (16, 8, 4)
     # Share of the frame that the keyframe must see for it to be the right one.
     overlap: float = 0.5
 
@@ -63,16 +65,16 @@ def overlap(frame: Frame, other: Frame, T_other_frame: NDArray[np.float64]) -> f
 
 
 def cosines(
-    features: MapFeatures, dataset: Dataset, poses: Poses, frames: list[int]
+    features: MapFeatures, dataset: Dataset, poses: Poses, frames: list[int], stride: int
 ) -> NDArray[np.float64]:
-    """Return the cosines (frames, 2) of decoded features to the encoder's: in float32, in W4A8."""
+    """Return the mean cosines (2) of decoded features to the encoder's: in float32, in W4A8."""
     heads = features.head, features.quantized_head()
-    return np.array(
-        [
-            [features.agreement(image_of(dataset[i]), poses[i], head) for head in heads]
-            for i in frames
-        ]
-    )
+    found = []
+    for i in frames:
+        image, pose = image_of(dataset[i]), poses[i]
+        found.append([features.agreement(image, pose, stride=stride, head=h) for h in heads])
+    mean: NDArray[np.float64] = np.array(found).mean(0)
+    return mean
 
 
 def recognized(
@@ -102,8 +104,12 @@ def main() -> None:
         f"{features.map.count} spheres, {len(features.tokens)} keyframes,"
         f" {len(held_out)} held-out frames"
     )
-    exact, quantized = cosines(features, dataset, poses, held_out).mean(0)
-    console.print(f"cosine to the encoder: {exact:.4f}, with W4A8 {quantized:.4f}")
+    for stride in options.strides:
+        exact, quantized = cosines(features, dataset, poses, held_out, stride)
+        console.print(
+            f"cosine to the encoder, one pixel in {stride} x {stride}: {exact:.4f},"
+            f" with W4A8 {quantized:.4f}"
+        )
     found = np.array(recognized(features, dataset, poses, held_out))
     console.print(
         f"right keyframe first: {(found >= options.overlap).mean():.1%}, least overlap"

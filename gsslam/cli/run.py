@@ -35,6 +35,7 @@ class Run:
     Results (in runs/DATASET/TIME, to which runs/DATASET/latest points):
       trajectory.txt  the pose of every frame, in TUM's format
       map.ply         the map, for any Gaussian splat viewer; map.npz a sixth of its size
+      features.safetensors  what --features learned, for `gsslam query`
       metrics.json    the numbers; frames.jsonl has them frame by frame
       plots           trajectory against ground truth; input and render; memory over time
       config.yaml     every value of the configuration; log.txt says what happened

@@ -88,7 +88,7 @@ class FeatureField:
         new, place = new[~hidden], (place[0][~hidden], place[1][~hidden])
         self.map.query_views[new] += 1
         with torch.no_grad():
-            queries = self.head.encode(self._target(features)[place]).mT
+            queries = self.head.encode(self._target(features, self.camera)[place]).mT
             old = self.map.queries[:, new]
             self.map.queries[:, new] = old + (queries - old) / self.map.query_views[new]
 
@@ -132,7 +132,7 @@ class FeatureField:
             return 0.0
         weights = silhouette[covered][:, None]  # (n, 1)
         queries = (planes[c.PLANE_FEATURE :, covered].mT / weights).requires_grad_()  # (n, D)
-        loss = distillation_loss(self.head(queries), self._target(features)[covered])
+        loss = distillation_loss(self.head(queries), self._target(features, self.camera)[covered])
         loss.backward()  # type: ignore[no-untyped-call]
         assert queries.grad is not None
         grad_planes = torch.zeros_like(planes)
@@ -150,9 +150,9 @@ class FeatureField:
             queries, silhouette = self.render(T_camera_world, camera)
             return self.head.decode_planes(queries), silhouette
 
-    def target(self, features: torch.Tensor) -> torch.Tensor:
+    def target(self, features: torch.Tensor, camera: Camera | None = None) -> torch.Tensor:
         """Return an encoder's features (C, h', w') at the views' size (C, h, w)."""
-        return self._target(features).permute(2, 0, 1)
+        return self._target(features, camera or self.camera).permute(2, 0, 1)
 
     def memory(self) -> MemoryUse:
         """Return what lists, head and its optimiser take; the queries are the map's."""
@@ -170,12 +170,12 @@ class FeatureField:
         self._plan.forward(planes)
         return planes
 
-    def _target(self, features: torch.Tensor) -> torch.Tensor:
+    def _target(self, features: torch.Tensor, camera: Camera) -> torch.Tensor:
         if features.dim() != 3 or features.shape[0] != self.head.channels:
             raise NativeError(
                 f"features must be ({self.head.channels}, h, w), not {tuple(features.shape)}"
             )
-        size = (self.camera.height, self.camera.width)
+        size = (camera.height, camera.width)
         features = features.to(self.map.parameters.device).float()
         resized = interpolate(features[None], size, mode="bilinear", align_corners=False)
         return resized[0].permute(1, 2, 0)

@@ -26,6 +26,8 @@ from gsslam.slam_state import Arrays, of_prefix, with_prefix
 
 # Centres of the dictionary stay where they are as long as it grows.
 _PATIENCE = 1 << 30
+# For each sphere and channel of a query: slots of the gradient for the tiles that it reaches.
+_LIST_BYTES = 16
 # Features of another keyframe that the head decodes in every step.
 _EXAMPLES = 512
 # Steps for each keyframe when all begins anew.
@@ -99,7 +101,11 @@ class FeatureLearner:
         pixels *= -(-self._camera.height // self._config.stride)
         # The dictionary, the head with gradient and moments; a view decoded, and its gradient.
         fixed = 4 * (5 * values + 8 * pixels * (channels + self._config.dim))
-        return FeatureBytes(fixed=fixed, keyframe=2 * channels * height * width)
+        return FeatureBytes(
+            fixed=fixed,
+            keyframe=2 * channels * height * width,
+            sphere=(4 + _LIST_BYTES) * self._config.dim,
+        )
 
     def encode(self, rgb: torch.Tensor) -> torch.Tensor:
         """Return the encoder's features (C, h, w), float16, of an image (3, H, W) of bytes."""

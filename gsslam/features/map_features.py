@@ -125,18 +125,23 @@ class MapFeatures:
         self,
         image: torch.Tensor,
         T_world_camera: NDArray[np.float64],
+        *,
+        stride: int = 8,
         head: nn.Module | None = None,
     ) -> float:
         """Return the mean cosine of the view's features to the encoder's of its image (3, H, W).
 
-        Over the pixels that the map covers. ``head`` decodes in place of the map's own.
+        One pixel in ``stride`` x ``stride`` counts if the map covers it. ``head`` decodes in place
+        of the map's own.
         """
+        size = -(-self.camera.width // stride), -(-self.camera.height // stride)
+        camera = self.camera.resized(*size)
+        target = self._field.target(self.teacher.encode(image), camera)
         with torch.no_grad():
-            queries, silhouette = self._field.render(geometry.inverse(T_world_camera))
+            queries, silhouette = self._field.render(geometry.inverse(T_world_camera), camera)
             covered = silhouette > LEAST_SILHOUETTE
             decoded = (head or self.head)(queries[:, covered].mT)
-        target = self._field.target(self.teacher.encode(image))[:, covered].mT
-        return float(cosine_similarity(decoded, target, dim=1).mean())
+        return float(cosine_similarity(decoded, target[:, covered].mT, dim=1).mean())
 
     def quantized_head(self, examples: int = 1024) -> QuantizedHead:
         """Return the head with 4-bit weights, with scales for the queries of some spheres."""

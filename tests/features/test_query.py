@@ -118,6 +118,13 @@ def test_a_run_without_features_says_so(copied: RunFolder, tmp_path: Path) -> No
         query_pixel(tmp_path / "nothing", 1, (1, 1))
 
 
+def test_a_run_is_evaluated_again_without_its_encoder(copied: RunFolder) -> None:
+    before = copied.read_metrics()
+    assert main(["eval", str(copied.path), "--device", "cpu"]) == 0
+    assert copied.read_metrics()["psnr_db"] == pytest.approx(before["psnr_db"], abs=1e-3)
+    assert copied.features.exists()
+
+
 def test_features_of_another_map_are_refused(copied: RunFolder, tmp_path: Path) -> None:
     other = start(tmp_path / "other", LEARNING.__class__(seed=0, features=LEARNING.features))
     shutil.copy(other.features, copied.features)
