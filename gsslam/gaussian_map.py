@@ -22,9 +22,14 @@ class GaussianMap:
     """
 
     def __init__(
-        self, capacity: int, num_features: int = 0, device: torch.device | str = "cpu"
+        self,
+        capacity: int,
+        num_features: int = 0,
+        device: torch.device | str = "cpu",
+        *,
+        rows: int = c.ROW_FEATURE,
     ) -> None:
-        rows = c.ROW_FEATURE
+        """``rows`` are those of a primitive's own parameters, more than 8 for another than ours."""
         self.count = 0
         # Spheres and their queries in one piece, as the rasteriser takes them together.
         self.with_queries = torch.zeros(rows + num_features, capacity, device=device)

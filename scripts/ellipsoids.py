@@ -48,7 +48,7 @@ class EllipsoidMap(GaussianMap):
     """A map of ellipsoids, which start as spheres."""
 
     def __init__(self, capacity: int, device: torch.device) -> None:
-        super().__init__(capacity, ELLIPSOID_ROWS - c.ROW_FEATURE, device)
+        super().__init__(capacity, device=device, rows=ELLIPSOID_ROWS)
 
     def insert(self, parameters: torch.Tensor) -> int:
         """Append spheres (8, n)."""
