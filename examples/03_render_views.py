@@ -26,7 +26,7 @@ with Slam(SlamConfig(), dataset.camera) as slam:
     T_world_camera = trajectory.T_world_camera[-1] @ beside
 
     # Any camera will do, not only that of the sequence.
-    camera = Camera(width=320, height=240, fx=260.0, fy=260.0, cx=160.0, cy=120.0)
+    camera = Camera(width=160, height=120, fx=130.0, fy=130.0, cx=80.0, cy=60.0)
     view = slam.render(T_world_camera, camera)
 
 bgr = np.rint(255 * np.clip(view.colour[:, :, ::-1], 0, 1)).astype(np.uint8)

@@ -26,4 +26,5 @@ with Slam(SlamConfig(), dataset.camera) as slam:
         score = score_view(slam.render(pose), frame)
         if frame.index % 4 == 3:
             kind = "held out" if frame.index % 8 == 7 else "seen"
-            print(f"frame {frame.index} ({kind}): PSNR {score.psnr_db:.1f} dB, SSIM {score.ssim:.3f}")
+            psnr, ssim = score.psnr_db, score.ssim
+            print(f"frame {frame.index} ({kind}): PSNR {psnr:.1f} dB, SSIM {ssim:.3f}")

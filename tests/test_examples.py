@@ -73,7 +73,7 @@ def test_render_views(tmp_path: Path) -> None:
     depth = cv2.imread(str(tmp_path / "out" / "depth.png"), cv2.IMREAD_UNCHANGED)
     assert colour is not None
     assert depth is not None
-    assert colour.shape == (240, 320, 3)
+    assert colour.shape == (120, 160, 3)
     assert colour.std() > 20
     assert 1000 < np.median(depth[depth > 0]) < 5000
 
