@@ -103,7 +103,7 @@ def _single_values() -> str:
 def _table(section: type, prefix: str) -> list[str]:
     hints, about = get_type_hints(section, include_extras=True), comments(section)
     rows = ["| value | default | allowed | what it does |", "| --- | --- | --- | --- |"]
-    for entry in fields(section):  # type: ignore[arg-type]
+    for entry in fields(section):
         if entry.default is MISSING:
             continue
         key = f"`{prefix}{entry.name}`"
@@ -135,7 +135,7 @@ def _presets() -> str:
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
             flat |= _flat(value, f"{prefix}{key}.")
