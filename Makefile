@@ -10,7 +10,7 @@ CUDA_ARCHITECTURES := 75-real;80-real;86-real;89-real;90-real;100-real;120
 # The package is linked, not copied, and its native module left to the target `native`.
 LINKED := wheel.cmake=false wheel.py-api=py3 editable.mode=inplace
 
-.PHONY: demo test lint format bench wheel native tsan gpu-check clean
+.PHONY: demo test lint format bench docs wheel native tsan gpu-check clean
 .DEFAULT_GOAL := demo
 
 demo: native ## run on the built-in synthetic room and print the result table
@@ -35,6 +35,9 @@ bench: native ## time the native kernels
 	$(BIN)/python -m scripts.bench_losses
 	$(BIN)/python -m scripts.bench_attention
 	$(BIN)/python -m scripts.bench_linear
+
+docs: native ## write the pages that are made from sources
+	$(BIN)/python -m scripts.configuration_reference
 
 wheel: .venv/ready ## dist/*.whl and dist/*.tar.gz
 	$(BIN)/python -m build "-Ccmake.define.GSSLAM_CUDA_ARCHITECTURES=$(CUDA_ARCHITECTURES)"

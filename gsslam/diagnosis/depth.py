@@ -16,6 +16,8 @@ from gsslam.frame import Frame
 # median depth lies between the others.
 _NEAREST, _FARTHEST = 0.25, 10.0
 _MEDIAN_NEAR, _MEDIAN_FAR = 0.45, 5.0
+# A scene that ends here is a table's top or an object at most: rare, but possible.
+_WITHIN_REACH = 1.0
 _FACTORS = (5.0, 1000.0, 1 / 5, 1 / 1000)
 
 # Neighbouring depths that differ by more than this share belong to two surfaces.
@@ -40,21 +42,35 @@ def check_depth_range(
     if not len(values):
         return None
     near, median, far = np.percentile(values, [5, 50, 95])
-    if not ((near < _NEAREST and median < _MEDIAN_NEAR) or far > _FARTHEST):
+    impossible = (near < _NEAREST and median < _MEDIAN_NEAR) or far > _FARTHEST
+    if not impossible and far >= _WITHIN_REACH:
         return None
-    likely = [f for f in _FACTORS if 2 * _MEDIAN_NEAR < median * f < _MEDIAN_FAR]
-    fix = "check the depth scale: the value of a depth image at one metre"
-    if likely and depth_scale is not None:
-        scale = common_scale(depth_scale / likely[0])
-        fix = f"set the depth scale to {scale:g} (it is {depth_scale:g})"
-    elif likely:
-        fix = f"multiply depths by {likely[0]:g}"
+    fix = _likely_scale(median, depth_scale)
+    if impossible:
+        what = f"depths are hardly metres: most lie between {near:.2g} and {far:.2g}, the median is"
+        return Finding(
+            "depth-scale",
+            f"{what} {median:.2g}",
+            f"{fix}; ignore this if the scene is as near or as far as that",
+        )
     return Finding(
         "depth-scale",
-        f"depths are hardly metres: most lie between {near:.2g} and {far:.2g}, the median is "
-        f"{median:.2g}",
-        f"{fix}; ignore this if the scene is as near or as far as that",
+        f"everything lies between {near:.2g} and {far:.2g} m, which only a close scan of something "
+        "small does",
+        f"if this is a room, {fix}",
+        is_problem=False,
     )
+
+
+def _likely_scale(median: float, depth_scale: float | None) -> str:
+    """Return what would give a scene's depths a usual ``median``, metres."""
+    likely = [f for f in _FACTORS if 2 * _MEDIAN_NEAR < median * f < _MEDIAN_FAR]
+    if likely and depth_scale is not None:
+        scale = common_scale(depth_scale / likely[0])
+        return f"set the depth scale to {scale:g} (it is {depth_scale:g})"
+    if likely:
+        return f"multiply depths by {likely[0]:g}"
+    return "check the depth scale: the value of a depth image at one metre"
 
 
 def check_registration(frames: Sequence[Frame]) -> Finding | None:

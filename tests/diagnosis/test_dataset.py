@@ -204,6 +204,12 @@ def test_a_folder_of_ones_own(room_frames: list[Frame], tmp_path: Path) -> None:
         path.unlink()
     (finding,) = diagnose("folder", folder)
     assert "set the depth scale to 5000 (it is 1000)" in finding.fix
+    # Five times too near may be right, as far as images without poses can tell: worth a word.
+    folder = write_folder(tmp_path / "near", room_frames, 200, TIMES)
+    (folder / "groundtruth.txt").unlink()
+    (finding,) = diagnose("folder", folder)
+    assert (finding.check, finding.is_problem) == ("depth-scale", False)
+    assert finding.fix == "if this is a room, set the depth scale to 200 (it is 1000)"
     numbers = [f"frame{i + 1}.png" for i in range(20)]
     (finding,) = diagnose("folder", write_folder(tmp_path / "names", room_frames, 1000, numbers))
     assert (finding.check, finding.is_problem) == ("names", False)
