@@ -309,7 +309,8 @@ TrackerState CudaTracker::estimate(const SphereMatrix& spheres,
       graph_.launch(stream);
     } else {
       launch_frame(guesses.size(), false, stream);  // loads the kernels
-      graph_.capture(stream, [&](cudaStream_t capture) { launch_frame(guesses.size(), true, capture); });
+      graph_.capture(stream,
+                     [&](cudaStream_t capture) { launch_frame(guesses.size(), true, capture); });
       captured_levels_ = levels_;
       captured_guesses_ = guesses.size();
     }
