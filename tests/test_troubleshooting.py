@@ -49,8 +49,3 @@ def test_there_are_enough_and_none_twice() -> None:
     assert len(set(MESSAGES)) == len(MESSAGES)
     # Enough of each is fixed to be found by.
     assert all(len(re.sub(r"[^a-z]", "", message)) >= 8 for message in MESSAGES)
-
-
-def test_links_exist() -> None:
-    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE):
-        assert (ROOT / "docs" / link).exists()
