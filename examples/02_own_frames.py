@@ -25,7 +25,7 @@ camera = Camera(width=96, height=72, fx=83.1, fy=83.1, cx=48.0, cy=36.0)
 with Slam(SlamConfig(), camera) as slam:  # device="cuda" for a GPU
     for index, (timestamp, rgb, millimetres) in enumerate(images()):
         # Depth in metres along the optical axis, on the pixels of colour; 0 says: not measured.
-        depth = millimetres.astype(np.float32) / 1000
+        depth = millimetres.astype(np.float32) / np.float32(1000)
         result = slam.track(Frame(index, timestamp, rgb, depth, camera))
         if result.tracked:
             x, y, z = result.T_world_camera[:3, 3]

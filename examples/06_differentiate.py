@@ -32,5 +32,5 @@ for step in range(61):
     if step % 20 == 0:
         print(f"step {step}: {100 * (guess - truth).norm():.2f} cm off")
     optimizer.zero_grad()
-    loss.backward()
+    torch.autograd.backward(loss)
     optimizer.step()

@@ -70,7 +70,7 @@ def run_room(size: tuple[int, int]) -> Drawn:
     """Run SLAM over the room."""
     dataset = open_dataset("synthetic/room", resolution=size, max_frames=_STAGES[-1])
     config, trace = load_preset("synthetic"), Trace(enabled=True)
-    frames, maps = [dataset[i] for i in range(len(dataset))], []
+    frames, maps = list(dataset), []
     with Slam(config, dataset.camera, trace=trace) as slam:
         for frame in frames:
             slam.track(frame)

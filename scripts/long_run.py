@@ -55,7 +55,7 @@ class Options:
     warm_up: int = 500
 
 
-class ForthAndBack:
+class ForthAndBack(Dataset):
     """A dataset played forwards, backwards, forwards ... as a sequence of ``length`` frames."""
 
     def __init__(self, dataset: Dataset, length: int) -> None:

@@ -63,3 +63,9 @@ def test_commands_parse(command: str) -> None:
     kind: Any = COMMANDS[words[0]]
     default = {"default": run_defaults(words)} if kind is Run else {}
     tyro.cli(kind, args=[word.replace("~", "/home/u") for word in words[1:]], **default)
+
+
+def test_every_command_has_a_place() -> None:
+    pages = "\n".join(text for name, text in PAGES.items() if name != "decisions.md")
+    for name in COMMANDS:
+        assert f"gsslam {name}" in pages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +16,10 @@ from gsslam.trajectory import Trajectory
 
 
 class Dataset(Protocol):
-    """A sequence of RGB-D frames that can be read by index, in any order."""
+    """A sequence of RGB-D frames that can be read by index, in any order.
+
+    Classes that derive from it can be iterated over.
+    """
 
     @property
     def name(self) -> str:
@@ -42,6 +46,10 @@ class Dataset(Protocol):
     def __getitem__(self, index: int) -> Frame:
         """Read frame ``index``; raises BadFrameError where that frame alone is unusable."""
         ...
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Read all frames in order; raises BadFrameError at the first that is unusable."""
+        return (self[index] for index in range(len(self)))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsslam.camera import Camera
+from gsslam.datasets.base import Dataset
 from gsslam.datasets.images import read_colour, read_depth
 from gsslam.datasets.tum_writer import TumWriter
 from gsslam.errors import DatasetError, OutputError
@@ -102,7 +103,7 @@ class EndOfStreamError(DatasetError):
     """A live camera has no more frames."""
 
 
-class LiveSequence:
+class LiveSequence(Dataset):
     """A Dataset of the frames that a camera delivers, recorded in TUM's layout as they come.
 
     To be used in a ``with`` statement. The next frame is waited for; earlier ones are read back

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gsslam.camera import Camera
-from gsslam.datasets.base import ReadOptions
+from gsslam.datasets.base import Dataset, ReadOptions
 from gsslam.datasets.images import read_colour, read_depth
 from gsslam.datasets.rectify import Calibration, ColourRectifier, DepthRectifier, RawDepth
 from gsslam.datasets.register import DepthRegistration
@@ -114,7 +114,7 @@ class Sensor:
         return DepthRegistration(depth, target, T_color_depth, self.depth_scale)
 
 
-class RecordedSequence:
+class RecordedSequence(Dataset):
     """A Dataset of recorded frames, undistorted and registered when they are asked for."""
 
     def __init__(

@@ -37,7 +37,7 @@ def open_sequence(entry: Entry, folder: Path, options: ReadOptions) -> Dataset:
     return SyntheticRoom(entry.name, options, is_noisy=entry.name.endswith("_noisy"))
 
 
-class SyntheticRoom:
+class SyntheticRoom(Dataset):
     """A Dataset that renders each frame when it is asked for, the same whatever the order."""
 
     def __init__(self, name: str, options: ReadOptions, *, is_noisy: bool) -> None:
