@@ -21,7 +21,7 @@ Array = NDArray[np.float32]
 class Spheres:
     """Spheres as arrays on the host; what a source does not know is None."""
 
-    # (8 + D, N) as in GaussianMap.parameters.
+    # (8 + D, N) as in GaussianMap.with_queries.
     parameters: Array
     # (N,) mean colour error of the pixels that each explains, 0 to 1; NaN before it was seen.
     error: Array | None = None
@@ -71,8 +71,7 @@ class Spheres:
     @staticmethod
     def of_state(state: SphereState) -> Spheres:
         """Return the spheres of a map file."""
-        rows = [state.xyz.T, state.log_radius[None], state.opacity_logit[None], state.rgb.T]
-        return Spheres(np.ascontiguousarray(np.concatenate(rows)))
+        return Spheres(state.columns())
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ class MapCopy:
     def of_map(spheres: GaussianMap) -> MapCopy:
         """Copy a map at rest to the host."""
         seen, count = spheres.observations, spheres.count
-        parts = (spheres.live, seen.statistics[:, :count], seen.score[:count])
+        parts = (spheres.with_queries[:, :count], seen.statistics[:, :count], seen.score[:count])
         copies = [part.to("cpu", copy=True) for part in parts]
         return MapCopy(*copies)
 

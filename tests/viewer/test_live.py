@@ -10,14 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from gsslam.cli import main
 from gsslam.datasets import open_dataset
 from gsslam.errors import ConfigError
+from gsslam.gaussian_map import GaussianMap
 from gsslam.run_folder import RunFolder
 from gsslam.slam import Slam
 from gsslam.trajectory import Trajectory
 from gsslam.viewer import LiveViewer
+from gsslam.viewer.layers import layers_of
 from gsslam.viewer.pace import Pace
 from gsslam.viewer.paths import LivePath, ate_cm, truth_in_world
 from gsslam.viewer.scene import Scene
@@ -57,6 +60,14 @@ def test_the_truth_is_moved_into_the_world_of_the_map() -> None:
         moved = truth_in_world(motion @ truth[:count], truth[:count])
         assert np.allclose(moved, motion @ truth[:count], atol=1e-9)
         assert ate_cm(motion @ truth[:count], moved) < 1e-6
+
+
+def test_a_copy_of_the_map_has_what_its_spheres_have_learned() -> None:
+    gaussian_map = GaussianMap(5, num_features=3)
+    gaussian_map.reset(torch.randn(8, 4), torch.randn(3, 4))
+    spheres = MapCopy.of_map(gaussian_map).spheres()
+    assert np.array_equal(spheres.features, gaussian_map.live_queries.T.numpy())
+    assert "features" in layers_of(spheres, has_images=False)
 
 
 def test_a_copy_of_the_map_is_that_of_the_map() -> None:
