@@ -78,8 +78,8 @@ class Slam:
         # As it was when mapping was last at rest, with the images that were handed over since.
         self._mapping_memory = self._mapper.memory()
         self._frames = TrackedFrames()
-        self._exposure = (1.0, 0.0)
-        self._last_tracked, self._keyframe_at = False, 0  # the newest keyframe, in tracking order
+        self._exposure, self._last_tracked = (1.0, 0.0), False
+        self._keyframe_at = 0  # position of the newest keyframe in tracking order
         self._waiting_ms = self._mapping_ms = 0.0
 
     def __enter__(self) -> Slam:

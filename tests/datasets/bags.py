@@ -14,6 +14,8 @@ from rosbags.rosbag2 import Writer as Writer2
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from gsslam.camera import Camera
+from gsslam.datasets import open_dataset
+from gsslam.datasets.base import Dataset
 from gsslam.geometry import quaternion_from_matrix
 from tests.datasets.recordings import SMALL, Shot
 
@@ -24,6 +26,7 @@ KINDS = (
 )
 COLOUR, DEPTH = "/camera/color/image_raw", "/camera/aligned_depth_to_color/image_raw"
 OPTICAL = "camera_color_optical_frame"
+IMAGE, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
 
 # Topic, type, time of recording (ns), fields.
 Entry = tuple[str, str, int, dict[str, Any]]
@@ -262,3 +265,14 @@ def rvl(depth: NDArray[np.uint16]) -> bytes:
 def without(bag: Bag, *words: str) -> Bag:
     """Leave out the topics whose names have one of ``words``."""
     return Bag([entry for entry in bag.entries if not any(word in entry[0] for word in words)])
+
+
+def opened(bag: Bag, tmp_path: Path, **options: Any) -> Dataset:
+    """Write a bag and open it as a dataset."""
+    return open_dataset(str(bag.write(tmp_path / "ros2")), **options)
+
+
+def check_depth(dataset: Dataset, shots: list[Shot], step: float = 1e-3) -> None:
+    """Assert that depth is that of the shots, to half a ``step`` of its unit, metres."""
+    for index, shot in enumerate(shots):
+        np.testing.assert_allclose(dataset[index].depth, shot.depth, atol=0.51 * step)

@@ -5,6 +5,8 @@ import cv2
 import numpy as np
 import pytest
 
+from tests.datasets.recordings import SMALL, START, Shot, take
+
 CAMERA = """width: 32
 height: 24
 fx: 30
@@ -48,6 +50,12 @@ def fr1_xyz(data_root: Path) -> Path:
 def kitchen(data_root: Path) -> Path:
     """300 frames of 7-Scenes' RedKitchen."""
     return real_folder(data_root / "seven_scenes_redkitchen")
+
+
+@pytest.fixture(scope="module")
+def shots() -> list[Shot]:
+    """Three views of the room, for bags."""
+    return take(SMALL, 3, START)
 
 
 def real_folder(folder: Path) -> Path:

@@ -18,6 +18,8 @@ from gsslam.geometry import quaternion_from_matrix
 
 # A camera of one's own; its principal point lies where the formats' conventions show.
 SMALL = Camera(64, 48, 56.0, 55.0, 32.5, 23.0)
+# Seconds: when recordings of bags begin.
+START = 1700000000.25
 
 
 @dataclass(frozen=True)

@@ -2,37 +2,30 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from gsslam.datasets import open_dataset
-from gsslam.datasets.base import Dataset
 from gsslam.datasets.rectify import Calibration, ColourRectifier
 from gsslam.datasets.room import build_room
 from gsslam.datasets.scene import cast_rays
 from gsslam.errors import DatasetError
 from tests.datasets import bags
-from tests.datasets.bags import COLOUR, DEPTH, OPTICAL, Bag, camera_info, image, room_bag, without
-from tests.datasets.recordings import SMALL, Shot, take
-
-IMAGE, COMPRESSED = "sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"
-START = 1700000000.25
-
-
-@pytest.fixture(scope="module")
-def shots() -> list[Shot]:
-    return take(SMALL, 3, START)
-
-
-def opened(bag: Bag, tmp_path: Path, **options: Any) -> Dataset:
-    return open_dataset(str(bag.write(tmp_path / "ros2")), **options)
-
-
-def check_depth(dataset: Dataset, shots: list[Shot], step: float = 1e-3) -> None:
-    for index, shot in enumerate(shots):
-        np.testing.assert_allclose(dataset[index].depth, shot.depth, atol=0.51 * step)
+from tests.datasets.bags import (
+    COLOUR,
+    COMPRESSED,
+    DEPTH,
+    IMAGE,
+    OPTICAL,
+    camera_info,
+    check_depth,
+    image,
+    opened,
+    room_bag,
+    without,
+)
+from tests.datasets.recordings import SMALL, START, Shot, take
 
 
 def test_unregistered_depth_is_registered_by_tf_static(shots: list[Shot], tmp_path: Path) -> None:

@@ -14,15 +14,7 @@ from gsslam.datasets import open_dataset
 from gsslam.errors import BadFrameError, DatasetError
 from tests.datasets import bags
 from tests.datasets.bags import COLOUR, DEPTH, OPTICAL, Bag, camera_info, room_bag, without
-from tests.datasets.recordings import SMALL, Shot, take
-
-START = 1700000000.25
-
-
-@pytest.fixture(scope="module")
-def shots() -> list[Shot]:
-    return take(SMALL, 3, START)
-
+from tests.datasets.recordings import SMALL, START, Shot
 
 BAD = {
     "no depth": (lambda bag: without(bag, DEPTH), "has no depth topic: none of its topics"),
