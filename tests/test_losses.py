@@ -11,6 +11,7 @@ from pytorch_msssim import ssim as msssim_ssim
 from gsslam import _native
 from gsslam.errors import NativeError
 from gsslam.losses import ImageLoss, LossWeights, image_loss_reference, ssim_map
+from tests.conftest import usable_device
 
 # (height, width): smaller than the window, not a multiple of any vector, several bands of rows.
 SIZES = [(1, 1), (5, 7), (17, 33), (11, 16), (49, 130), (60, 80)]
@@ -211,6 +212,36 @@ def test_bytes_do_not_depend_on_threads_or_earlier_views() -> None:
         assert other.exposure == results[0].exposure
         assert torch.equal(other.gradient, results[0].gradient)
         assert torch.equal(other.error, results[0].error)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("ssim", [0.0, 0.2])
+def test_sanitize_loss(ssim: float) -> None:
+    """Small, for compute-sanitizer: tiles cut on every side, rows of whole quads and others."""
+    usable_device("cuda")
+    loss, weights = ImageLoss(replace(WEIGHTS, ssim=ssim), "cuda"), replace(WEIGHTS, ssim=ssim)
+    for height, width in [(43, 132), (21, 65), (1, 1), (43, 132)]:
+        view = make_view(height, width)
+        results = [run_native(view, weights, loss, "cuda") for _ in range(3)]
+        assert_same(results[0], run_reference(view, weights), 1e-5)
+        for other in results[1:]:
+            assert other.parts == results[0].parts
+            assert other.exposure == results[0].exposure
+            assert torch.equal(other.gradient, results[0].gradient)
+
+
+@pytest.mark.gpu
+def test_planes_need_no_alignment() -> None:
+    """A rendering that begins at any float is read one by one."""
+    usable_device("cuda")
+    view = make_view(44, 60)
+    storage = torch.zeros(view.rendered.numel() + 1, device="cuda")
+    storage[1:] = view.rendered.flatten().cuda()
+    shifted = replace(view, rendered=storage[1:].view_as(view.rendered))
+    expected = run_native(view, WEIGHTS, device="cuda")
+    result = run_native(shifted, WEIGHTS, device="cuda")
+    assert result.parts == expected.parts
+    assert torch.equal(result.gradient, expected.gradient)
 
 
 def test_unusable_arguments_are_named() -> None:

@@ -52,8 +52,8 @@ __device__ __forceinline__ uint32_t warp_exclusive_sum(uint32_t value, uint32_t&
 // Sums kCount values over a warp at once: each step halves the values that a lane holds, so that
 // eight values take 9 shuffles instead of 40. Afterwards value[0] of lane l is the sum of value
 // number l / (32 / kCount), for kCount a power of two up to 32.
-template <int kCount>
-__device__ __forceinline__ void warp_sum_transposed(float (&value)[kCount]) {
+template <typename T, int kCount>
+__device__ __forceinline__ void warp_sum_transposed(T (&value)[kCount]) {
   const unsigned lane = threadIdx.x & 31;
   int held = kCount;
 #pragma unroll
@@ -64,8 +64,8 @@ __device__ __forceinline__ void warp_sum_transposed(float (&value)[kCount]) {
 #pragma unroll
       for (int i = 0; i < kCount / 2; ++i) {
         if (i >= held) break;
-        const float mine = upper ? value[i + held] : value[i];
-        const float other = upper ? value[i] : value[i + held];
+        const T mine = upper ? value[i + held] : value[i];
+        const T other = upper ? value[i] : value[i + held];
         value[i] = mine + __shfl_xor_sync(kFullWarp, other, offset);
       }
     } else {
@@ -92,12 +92,15 @@ __device__ __forceinline__ T block_sum(T value, T* shared) {
 template <int kCount>
 __device__ __forceinline__ double block_sums(const double (&value)[kCount],
                                              double (*shared)[kCount]) {
-  const unsigned lane = threadIdx.x & 31, warps = blockDim.x / 32;
+  constexpr int kPadded = kCount <= 1 ? 1 : kCount <= 2 ? 2 : kCount <= 4 ? 4 : 8;
+  static_assert(kCount <= kPadded);
+  constexpr unsigned kLanes = 32 / kPadded;  // that know the same sum
+  double padded[kPadded] = {};
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) {
-    const double sum = warp_sum(value[k]);
-    if (lane == 0) shared[threadIdx.x / 32][k] = sum;
-  }
+  for (int k = 0; k < kCount; ++k) padded[k] = value[k];
+  warp_sum_transposed(padded);
+  const unsigned lane = threadIdx.x & 31, warps = blockDim.x / 32, k = lane / kLanes;
+  if (lane % kLanes == 0 && k < kCount) shared[threadIdx.x / 32][k] = padded[0];
   __syncthreads();
   double total = 0;
   if (threadIdx.x < kCount)

@@ -22,13 +22,15 @@ struct LossPlan {
   const uint32_t* stop;  // not null and not zero on the device: do nothing
   int width, height;
   LossWeights weights;
-  float* maps;         // (3 colours, 3, height, width), see cpu_loss_band.h
+  float l1_scale, ssim_scale, depth_scale;  // what a pixel adds to the gradient by these
+  float* maps;         // of each colour in turn, see cpu_loss_band.h and MapRows
   double* dssim;       // by colour and block
   LossSums* sums;      // by colour and block; those of depth with the first colour
   uint32_t* measured;  // pixels of the depth image; 0 between passes
   int blocks_x, blocks_y;
 
   int blocks() const { return blocks_x * blocks_y; }  // of each colour
+  constexpr int64_t pixels() const { return static_cast<int64_t>(width) * height; }
 #ifdef __CUDACC__
   __device__ int block() const {  // the one that runs
     return (blockIdx.z * blocks_y + blockIdx.y) * blocks_x + blockIdx.x;
