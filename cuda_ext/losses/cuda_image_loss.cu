@@ -94,16 +94,16 @@ __device__ __forceinline__ void sum_moments(const LossPlan& p, const LossTarget&
                                             const float* __restrict__ rendered,
                                             const Colour* __restrict__ observed,
                                             ColumnSums<4>& sums) {
-  convolve_columns(PlainRows{p.width}, p.height, sums,
-                   [&](bool inside, unsigned at, float (&moments)[4]) {
-                     const float a = __ldg(rendered + at) * target.gain + target.bias;
-                     const float b = load_colour(observed + at);
-                     const float s = inside ? a + b : 0.0f, d = inside ? a - b : 0.0f;
-                     moments[0] = s;
-                     moments[1] = s * s;
-                     moments[2] = d;
-                     moments[3] = d * d;
-                   });
+  const PlainRows layout{p.width, static_cast<unsigned>(blockIdx.z * p.pixels())};
+  convolve_columns(layout, p.height, sums, [&](bool inside, unsigned at, float (&moments)[4]) {
+    const float a = __ldg(rendered + at) * target.gain + target.bias;
+    const float b = load_colour(observed + at);
+    const float s = inside ? a + b : 0.0f, d = inside ? a - b : 0.0f;
+    moments[0] = s;
+    moments[1] = s * s;
+    moments[2] = d;
+    moments[3] = d * d;
+  });
 }
 
 __device__ __forceinline__ MapRows map_rows(const LossPlan& p) {
@@ -151,10 +151,8 @@ __global__ void __launch_bounds__(kLossThreads, kBlocks)
   wait_for_kernel_before();
   const LossTarget target = *p.target;
   if (p.stop && *p.stop) return;
-  const int64_t offset = blockIdx.z * p.pixels();
-  with_colours(target, offset, [&](const auto* observed) {
-    sum_moments(p, target, rendered + offset, observed, sums);
-  });
+  with_colours(target, 0,
+               [&](const auto* observed) { sum_moments(p, target, rendered, observed, sums); });
   float dssim = 0;
   unsigned measured = 0;
   for_each_quad(p.width, p.height, [&](const Quad& quad) {

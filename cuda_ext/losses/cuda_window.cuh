@@ -48,11 +48,12 @@ __device__ __forceinline__ float window_weight(int i) {
 }
 
 // Where a pixel's values lie.
-struct PlainRows {  // of a plane
+struct PlainRows {  // of one of some planes
   int width;
+  unsigned first;  // of the plane
 
   __device__ __forceinline__ unsigned row_stride() const { return width; }
-  __device__ __forceinline__ unsigned offset(int x) const { return x; }
+  __device__ __forceinline__ unsigned offset(int x) const { return first + x; }
 };
 
 // Of the maps: strips of 32 pixels of each of three in turn, so that a pixel's three values lie at
