@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kBlendThreads)
   __shared__ CellScratch<true> scratches[kBlendWarps];
   __shared__ float totals[kBlendWarps][kPaddedSums];
   wait_for_kernel_before();
-  if (p.state->overflow || (plan.stop && *plan.stop)) return;
+  if (p.state->overflow || plan.is_idle()) return;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint32_t cell = cell_of_warp(p, blockIdx.x);
   const CellList list = p.cell_lists[cell];
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kBlendThreads)
 __global__ void __launch_bounds__(256) sum_equations(const TrackingPlan plan, int blocks) {
   __shared__ double shared[8];
   wait_for_kernel_before();
-  if (plan.stop && *plan.stop) return;
+  if (plan.is_idle()) return;
   const float* partials = plan.partials + static_cast<int64_t>(blockIdx.x) * blocks;
   double sum = 0;
   for (int i = threadIdx.x; i < blocks; i += blockDim.x) sum += partials[i];
@@ -241,7 +241,7 @@ void CudaTracking::normal_equations(CudaRasterizer& rasterizer, const Observatio
   launch_pose_splats(rasterizer.plan(), stream);
   partials_.reserve(size_t{kBlocksOfTile} * raster.tiles() * kTrackSums);
   upload(seen_.get(), seen, stream);
-  const TrackingPlan plan{seen_.get(), weights, partials_.get(), sums_.get(), nullptr};
+  const TrackingPlan plan{seen_.get(), weights, partials_.get(), sums_.get(), nullptr, nullptr};
   launch_normal_equations(rasterizer.plan(), plan, stream);
   launch_sum_equations(rasterizer.plan(), plan, stream);
   GSSLAM_CUDA(cudaMemcpyAsync(sums, sums_.get(), kTrackSums * sizeof(double),

@@ -162,6 +162,13 @@ __device__ void step_pose(RasterState* raster, TrackerState& s, const double* su
 
 constexpr int kStepThreads = 256;
 
+// Iterations in one round of a graph's loop: a conditional node takes the device as long as several
+// kernels, and what is left of the last round costs three idle ones for each.
+#ifndef GSSLAM_TRACKING_ROUND
+#define GSSLAM_TRACKING_ROUND 6
+#endif
+constexpr int kRound = GSSLAM_TRACKING_ROUND;
+
 // One block adds each of the sums up; the last to be done takes the step.
 __global__ void __launch_bounds__(kStepThreads)
     sum_and_step(RasterState* raster, TrackerState* state, const TrackingPlan equations, int blocks,
@@ -173,6 +180,7 @@ __global__ void __launch_bounds__(kStepThreads)
   __shared__ TrackerState copy;
   __shared__ bool is_last;
   wait_for_kernel_before();
+  if (equations.is_idle()) return;  // the condition stays what it is
   const float* partials = equations.partials + static_cast<int64_t>(blockIdx.x) * blocks;
   double sum = 0;
 #pragma unroll 4
@@ -229,8 +237,8 @@ void CudaTracker::prepare(const SphereMatrix& spheres, const std::vector<Trackin
       if (pass == 0) continue;
       Level l{};
       l.raster = raster_.plan();
-      l.equations = {&state_.get()->seen, options_.weights, partials_.get(), sums_.get(),
-                     &state_.get()->stop};
+      l.equations = {&state_.get()->seen, options_.weights,    partials_.get(),
+                     sums_.get(),         &state_.get()->stop, nullptr};
       l.camera = level.camera;
       l.iterations = level.iterations;
       levels_.push_back(l);
@@ -238,31 +246,41 @@ void CudaTracker::prepare(const SphereMatrix& spheres, const std::vector<Trackin
   }
 }
 
-void CudaTracker::launch_iterations(size_t i, bool captured, cudaStream_t stream) const {
+void CudaTracker::launch_step(size_t i, const TrackingPlan& equations, const Condition& go_on,
+                              cudaStream_t stream) const {
   const Level& level = levels_[i];
-  const auto iterate = [&](cudaStream_t inner, Condition go_on) {
-    if (captured) {
-      const cudaGraphConditionalHandle handle = make_condition(inner, 0);
-      launch_refresh(level.raster, {handle, true}, inner);
-      capture_conditional(inner, handle, cudaGraphCondTypeIf,
-                          [&](cudaStream_t body) { make_lists(level.raster, body); });
-    } else {
-      launch_refresh(level.raster, {}, inner);
-      make_lists(level.raster, inner);
-    }
-    launch_normal_equations(level.raster, level.equations, inner);
-    launch_early("sum_and_step", sum_and_step, kTrackSums, kStepThreads, 0, inner,
-                 level.raster.state, state_.get(), level.equations,
-                 kBlocksOfTile * level.raster.tiles(), images_.get() + i, level.camera, options_,
-                 go_on);
-  };
-  if (!captured) {
-    for (int iteration = 0; iteration < level.iterations; ++iteration) iterate(stream, {});
-    return;
+  launch_normal_equations(level.raster, equations, stream);
+  launch_early("sum_and_step", sum_and_step, kTrackSums, kStepThreads, 0, stream,
+               level.raster.state, state_.get(), equations, kBlocksOfTile * level.raster.tiles(),
+               images_.get() + i, level.camera, options_, go_on);
+}
+
+void CudaTracker::launch_iterations(size_t i, cudaStream_t stream) const {
+  const Level& level = levels_[i];
+  for (int iteration = 0; iteration < level.iterations; ++iteration) {
+    launch_refresh(level.raster, {}, stream);
+    make_lists(level.raster, stream);
+    launch_step(i, level.equations, {}, stream);
   }
-  const cudaGraphConditionalHandle handle = make_condition(stream, 1);
-  capture_conditional(stream, handle, cudaGraphCondTypeWhile,
-                      [&](cudaStream_t body) { iterate(body, {handle, true}); });
+}
+
+void CudaTracker::capture_iterations(size_t i, cudaStream_t stream) const {
+  const Level& level = levels_[i];
+  const cudaGraphConditionalHandle loop = make_condition(stream, 1);
+  capture_conditional(stream, loop, cudaGraphCondTypeWhile, [&](cudaStream_t body) {
+    const cudaGraphConditionalHandle lists = make_condition(body, 0);
+    launch_refresh(level.raster, {lists, true}, body);
+    capture_conditional(body, lists, cudaGraphCondTypeIf,
+                        [&](cudaStream_t inner) { make_lists(level.raster, inner); });
+    launch_step(i, level.equations, {loop, true}, body);
+    // Without lists of their own: where these are stale, what is left of the round does nothing.
+    TrackingPlan equations = level.equations;
+    equations.hold = &level.raster.state->stale;
+    for (int k = 1; k < std::min(kRound, level.iterations); ++k) {
+      launch_refresh(level.raster, {}, body);
+      launch_step(i, equations, {loop, true}, body);
+    }
+  });
 }
 
 void CudaTracker::launch_frame(size_t guesses, bool captured, cudaStream_t stream) const {
@@ -283,7 +301,10 @@ void CudaTracker::launch_frame(size_t guesses, bool captured, cudaStream_t strea
     begin_level<<<1, 1, 0, stream>>>(raster, state, images_.get() + i, levels_[i].camera,
                                      options_.first_damping, i == 0);
     GSSLAM_LAUNCHED(begin_level);
-    launch_iterations(i, captured, stream);
+    if (captured)
+      capture_iterations(i, stream);
+    else
+      launch_iterations(i, stream);
   }
 }
 

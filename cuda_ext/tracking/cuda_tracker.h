@@ -72,7 +72,11 @@ class CudaTracker {
                cudaStream_t stream);
   // With `captured`, iterations are a loop of the graph that ends when the device says so.
   void launch_frame(size_t guesses, bool captured, cudaStream_t stream) const;
-  void launch_iterations(size_t level, bool captured, cudaStream_t stream) const;
+  void launch_iterations(size_t level, cudaStream_t stream) const;
+  void capture_iterations(size_t level, cudaStream_t stream) const;
+  // Normal equations and what follows from them.
+  void launch_step(size_t level, const TrackingPlan& equations, const Condition& go_on,
+                   cudaStream_t stream) const;
 
   TrackerOptions options_;
   int device_;

@@ -17,6 +17,10 @@ struct TrackingPlan {
   float* partials;       // (kTrackSums, blocks)
   double* sums;          // (kTrackSums,)
   const uint32_t* stop;  // not zero on the device: do nothing
+  const uint32_t* hold;  // the same, or null
+#ifdef __CUDACC__
+  __device__ bool is_idle() const { return (stop && *stop) || (hold && *hold); }
+#endif
 };
 
 class CudaTracking {
