@@ -6,13 +6,14 @@
 
 namespace gsslam {
 
-// Known to all threads. Must be called by all threads of the only block; clears the count of
+// Known to the first warp. Must be called by all threads of the only block; clears the count of
 // measured pixels for the next pass.
 __device__ __forceinline__ LossValue total_loss(const LossPlan& p) {
   constexpr int kParts = 6;
   __shared__ double shared[32][kParts];
   __shared__ double parts[kParts];
   const int blocks = kColours * p.blocks_x * p.blocks_y;
+  const uint32_t measured = max(*p.measured, 1u);
   LossSums sums;
   double dssim = 0;
   for (int i = threadIdx.x; i < blocks; i += blockDim.x) {
@@ -30,17 +31,17 @@ __device__ __forceinline__ LossValue total_loss(const LossPlan& p) {
       {sums.l1, sums.depth, sums.silhouette, sums.grad_gain, sums.grad_bias, dssim}, shared);
   if (threadIdx.x < kParts) parts[threadIdx.x] = part;
   __syncthreads();
-  LossValue value;
+  if (threadIdx.x == 0) *p.measured = 0;
+  LossValue value{};
+  if (threadIdx.x >= 32) return value;  // double divisions are slow
   value.l1 = parts[0] / values;
   value.depth = parts[1] / pixels;
-  value.silhouette = parts[2] / max(*p.measured, 1u);
+  value.silhouette = parts[2] / measured;
   value.grad_gain = parts[3];
   value.grad_bias = parts[4];
   value.dssim = parts[5] / values;
   value.total = (1 - p.weights.ssim) * value.l1 + p.weights.ssim * value.dssim +
                 p.weights.depth * value.depth + p.weights.silhouette * value.silhouette;
-  __syncthreads();
-  if (threadIdx.x == 0) *p.measured = 0;
   return value;
 }
 

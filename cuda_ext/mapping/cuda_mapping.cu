@@ -12,20 +12,23 @@ namespace {
 constexpr int kFinishThreads = 1024;
 constexpr int kGatherBlocks = 6;  // on a multiprocessor
 
-// Points the pass at the keyframe of the next task.
-__device__ void begin_step(const MappingPlan& p, const MappingOptions& options) {
-  RasterState& raster = *p.raster.state;
-  raster.visible = 0;
-  raster.stale = 1;
-  if (p.state->step >= p.state->steps) return;
-  const MappingKeyframe& keyframe = p.keyframes[p.tasks[p.state->step].keyframe];
-  raster.view = view_of(options.camera, keyframe.T_camera_world);
+// Points the next pass at a keyframe.
+__device__ void look_at(const MappingPlan& p, const MappingOptions& options,
+                        const MappingKeyframe& keyframe) {
+  p.raster.state->view = view_of(options.camera, keyframe.T_camera_world);
   p.state->target = {nullptr, keyframe.rgb, keyframe.depth, static_cast<float>(keyframe.gain),
                      static_cast<float>(keyframe.bias)};
 }
 
+__device__ void begin_step(const MappingPlan& p) {
+  p.raster.state->visible = 0;
+  p.raster.state->stale = 1;
+}
+
 __global__ void begin_run(const MappingPlan p, const MappingOptions options) {
-  begin_step(p, options);
+  begin_step(p);
+  if (p.state->step >= p.state->steps) return;
+  look_at(p, options, p.keyframes[p.tasks[p.state->step].keyframe]);
 }
 
 // Sums of the slots, chain rule and Adam, sphere by sphere: no gradient is written.
@@ -70,49 +73,89 @@ __global__ void __launch_bounds__(kGatherThreads, kGatherBlocks)
   store_pose_partial<kGatherThreads>(g.camera, sphere, p.pose_partials);
 }
 
-// dL / d twist of exp(xi) T_camera_world at zero, from dL / d T (3 x 4).
-__device__ void twist_gradient(const double* G, const double* T, double* gradient) {
-  double moment[3][3];  // rows of T x rows of G
-  for (int i = 0; i < 3; ++i)
-    for (int j = 0; j < 3; ++j) {
-      moment[i][j] = 0;
-      for (int k = 0; k < 4; ++k) moment[i][j] += T[4 * i + k] * G[4 * j + k];
-    }
-  for (int i = 0; i < 3; ++i) gradient[i] = G[4 * i + 3];
-  gradient[3] = moment[1][2] - moment[2][1];
-  gradient[4] = moment[2][0] - moment[0][2];
-  gradient[5] = moment[0][1] - moment[1][0];
-}
-
-__device__ void step_keyframe(MappingKeyframe& k, const double* gradient, const MappingOptions& o) {
-  ++k.steps;
-  const double correction1 = 1 - pow(o.beta1, static_cast<double>(k.steps));
-  const double correction2 = 1 - pow(o.beta2, static_cast<double>(k.steps));
-  double step[kKeyframeUnknowns];
-  for (int i = 0; i < kKeyframeUnknowns; ++i) {
-    k.moment1[i] += (1 - o.beta1) * (gradient[i] - k.moment1[i]);
-    k.moment2[i] += (1 - o.beta2) * (gradient[i] * gradient[i] - k.moment2[i]);
-    const double rate = i < 6 ? o.pose_rate : o.exposure_rate;
-    step[i] = -rate * (k.moment1[i] / correction1) / (sqrt(k.moment2[i] / correction2) + o.epsilon);
+// Entry i of dL / d twist of exp(xi) T_camera_world at zero, from dL / d T (3 x 4).
+__device__ double twist_gradient(const double* G, const double* T, int i) {
+  if (i < 3) return G[4 * i + 3];
+  const int row = (i - 2) % 3, column = (i - 1) % 3;  // the two axes after the rotation's
+  double there = 0, back = 0;                         // rows of T x rows of G
+  for (int k = 0; k < 4; ++k) {
+    there += T[4 * row + k] * G[4 * column + k];
+    back += T[4 * column + k] * G[4 * row + k];
   }
-  move_pose(step, k.T_camera_world);
-  k.gain += step[6];
-  k.bias += step[7];
+  return there - back;
 }
 
-// Adds up loss and pose gradient, steps the keyframe, and begins the next step.
-__global__ void __launch_bounds__(kFinishThreads)
-    finish_step(const MappingPlan p, const MappingOptions options) {
+// What a step and the next are about, in shared memory.
+struct StepTasks {
+  MappingTask now, next;
+  bool has_next;
+  MappingKeyframe keyframe, next_keyframe;
+  double corrections[2];  // of the moments, at the keyframe's next step
+  double step[kKeyframeUnknowns];
+
+  // By one warp, while the others add up: each of these loads waits for the one before.
+  __device__ __forceinline__ void fetch(const MappingPlan& p, const MappingOptions& o) {
+    const uint32_t lane = threadIdx.x & 31, done = p.state->step, steps = p.state->steps;
+    const MappingTask task = p.tasks[done], then = p.tasks[min(done + 1, steps - 1)];
+    copy(keyframe, p.keyframes[task.keyframe]);
+    copy(next_keyframe, p.keyframes[then.keyframe]);
+    __syncwarp();
+    if (task.refine && lane < 2)
+      corrections[lane] =
+          1 - pow(lane == 0 ? o.beta1 : o.beta2, static_cast<double>(keyframe.steps + 1));
+    if (lane > 0) return;
+    now = task;
+    next = then;
+    has_next = done + 1 < steps;
+  }
+
+  // Adam's step on the keyframe by one warp, a lane for each unknown.
+  __device__ __forceinline__ void step_keyframe(const MappingPlan& p, const MappingOptions& o,
+                                                const double* grad_pose, const LossValue& value) {
+    const int i = threadIdx.x & 31;
+    MappingKeyframe& k = keyframe;
+    if (i < kKeyframeUnknowns) {
+      const double g = i < 6    ? twist_gradient(grad_pose, k.T_camera_world, i)
+                       : i == 6 ? value.grad_gain
+                                : value.grad_bias;
+      k.moment1[i] += (1 - o.beta1) * (g - k.moment1[i]);
+      k.moment2[i] += (1 - o.beta2) * (g * g - k.moment2[i]);
+      const double rate = i < 6 ? o.pose_rate : o.exposure_rate;
+      step[i] = -rate * (k.moment1[i] / corrections[0]) /
+                (sqrt(k.moment2[i] / corrections[1]) + o.epsilon);
+    }
+    __syncwarp();
+    if (i == 0) {
+      double T[12], xi[6];  // in registers
+      for (int j = 0; j < 12; ++j) T[j] = k.T_camera_world[j];
+      for (int j = 0; j < 6; ++j) xi[j] = step[j];
+      move_pose(xi, T);
+      for (int j = 0; j < 12; ++j) k.T_camera_world[j] = T[j];
+      k.gain += step[6];
+      k.bias += step[7];
+      ++k.steps;
+    }
+    __syncwarp();
+    copy(p.keyframes[now.keyframe], k);
+  }
+
+ private:
+  // By one warp.
+  static __device__ __forceinline__ void copy(MappingKeyframe& to, const MappingKeyframe& from) {
+    constexpr int kWords = sizeof(MappingKeyframe) / 8;
+#pragma unroll
+    for (int i = 0; i < kWords; i += 32)
+      if (const int word = i + (threadIdx.x & 31); word < kWords)
+        reinterpret_cast<uint64_t*>(&to)[word] = reinterpret_cast<const uint64_t*>(&from)[word];
+  }
+};
+
+// Sums of the gradient of the pose, in shared memory.
+__device__ __forceinline__ void sum_pose(const MappingPlan& p, double (&pose)[kPoseSums]) {
   constexpr int kGroups = kFinishThreads / kPoseSums;
   __shared__ double groups[kGroups][kPoseSums];
-  __shared__ double pose[kPoseSums];
-  wait_for_kernel_before();
-  if (p.raster.state->overflow) return;
-  const LossValue value = total_loss(p.loss);
-  const uint32_t step = p.state->step;
-  const MappingTask task = p.tasks[step];
   const int blocks = (p.raster.state->count + kGatherThreads - 1) / kGatherThreads;
-  if (task.refine && threadIdx.x < kGroups * kPoseSums) {
+  if (threadIdx.x < kGroups * kPoseSums) {
     const int k = threadIdx.x % kPoseSums, group = threadIdx.x / kPoseSums;
     double sum = 0;
 #pragma unroll 4
@@ -120,25 +163,35 @@ __global__ void __launch_bounds__(kFinishThreads)
     groups[group][k] = sum;
   }
   __syncthreads();
-  if (task.refine && threadIdx.x < kPoseSums) {
+  if (threadIdx.x < kPoseSums) {
     double sum = 0;
     for (int group = 0; group < kGroups; ++group) sum += groups[group][threadIdx.x];
     pose[threadIdx.x] = sum;
   }
   __syncthreads();
+}
+
+// Adds up loss and pose gradient, steps the keyframe, and begins the next step.
+__global__ void __launch_bounds__(kFinishThreads)
+    finish_step(const MappingPlan p, const MappingOptions options) {
+  __shared__ StepTasks tasks;
+  __shared__ double pose[kPoseSums];
+  wait_for_kernel_before();
+  if (p.raster.state->overflow) return;
+  if (threadIdx.x >= kFinishThreads - 32) tasks.fetch(p, options);
+  const LossValue value = total_loss(p.loss);
+  const bool refine = tasks.now.refine;
+  if (refine) sum_pose(p, pose);
+  if (threadIdx.x >= 32) return;
+  if (refine) tasks.step_keyframe(p, options, pose, value);
   if (threadIdx.x != 0) return;
+  const uint32_t step = p.state->step;
   p.losses[step] = value.total;
-  if (task.refine) {
-    MappingKeyframe keyframe = p.keyframes[task.keyframe];  // in registers: loads overlap
-    double gradient[kKeyframeUnknowns];
-    twist_gradient(pose, keyframe.T_camera_world, gradient);
-    gradient[6] = value.grad_gain;
-    gradient[7] = value.grad_bias;
-    step_keyframe(keyframe, gradient, options);
-    p.keyframes[task.keyframe] = keyframe;
-  }
   p.state->step = step + 1;
-  begin_step(p, options);
+  begin_step(p);
+  if (!tasks.has_next) return;
+  const bool same = tasks.next.keyframe == tasks.now.keyframe;
+  look_at(p, options, same ? tasks.keyframe : tasks.next_keyframe);
 }
 
 template <typename T>
