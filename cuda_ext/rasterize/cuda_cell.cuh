@@ -63,10 +63,46 @@ __device__ __forceinline__ void copy_async(T* shared, const T* global) {
                           reinterpret_cast<const char*>(global) + 16, 16);
 }
 
+// Whether the sphere may reach some pixel of the lane's cell: false only if its alpha is under
+// kMinAlpha at all of them.
+__device__ __forceinline__ bool reaches_cell(const Splat& s, const CellPixel& c) {
+  constexpr float kLeastExponent = -7.995f;  // a little under log2(kMinAlpha)
+  const int lane = threadIdx.x & 31;
+  const float left = c.x - static_cast<float>(lane % kCellWidth) - s.mx;
+  const float top = c.y - static_cast<float>(lane / kCellWidth) - s.my;
+  const float dx = fmaxf(fmaxf(left, -(left + (kCellWidth - 1))), 0.0f);
+  const float dy = fmaxf(fmaxf(top, -(top + (kCellHeight - 1))), 0.0f);
+  return fmaf(dx * dx + dy * dy, s.k, s.opacity) >= kLeastExponent;
+}
+
+// Moves the spheres that reach the cell to the front, in order, of `count` that a list says may do
+// so; returns their number. Lists made with a margin hold many that do not.
+__device__ __forceinline__ int keep_reaching(const CellPixel& c, CellScratch<true>& scratch,
+                                             int buffer, int count) {
+  const int lane = threadIdx.x & 31;
+  Splat splat{};
+  PoseSplat pose{};
+  if (lane < count) {
+    splat = scratch.splats[buffer][lane];
+    pose = scratch.poses[buffer][lane];
+  }
+  const bool reaches = lane < count && reaches_cell(splat, c);
+  const unsigned kept = __ballot_sync(kFullWarp, reaches);
+  __syncwarp();  // all have read what is overwritten now
+  if (reaches) {
+    const int place = __popc(kept & ((1u << lane) - 1));
+    scratch.splats[buffer][place] = splat;
+    scratch.poses[buffer][place] = pose;
+  }
+  __syncwarp();
+  return __popc(kept);
+}
+
 inline constexpr int kVisits = 8;  // between two questions whether any pixel still takes light
 
 // Calls visit(buffer, k) for every sphere, which then lies in scratch at [buffer][k], and alive()
-// now and then, until it is false for all lanes. Returns the item that comes next.
+// now and then, until it is false for all lanes. Returns the item that comes next. With poses, only
+// those that reach the cell are visited, and `items` does not say which they are.
 template <int kUnrolled, bool kWithPose, typename Visit, typename Alive>
 __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPixel& c,
                                               CellScratch<kWithPose>& scratch, Visit visit,
@@ -93,7 +129,9 @@ __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPix
     next = load(position + 64);
     __pipeline_wait_prior(1);
     __syncwarp();
-    const int count = static_cast<int>(min(32u, c.end - position));
+    const int listed = static_cast<int>(min(32u, c.end - position));
+    int count = listed;
+    if constexpr (kWithPose) count = keep_reaching(c, scratch, buffer, listed);
     int k = 0;
     do {
       if (k + kVisits <= count) {
@@ -106,7 +144,7 @@ __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPix
       go_on = __any_sync(kFullWarp, alive());
     } while (go_on && k < count);
     __syncwarp();  // the next copies overwrite what was read here
-    position += k;
+    position += kWithPose ? listed : k;
     go_on = go_on && position < c.end;
     buffer ^= 1;
   }

@@ -168,7 +168,12 @@ __device__ __forceinline__ float2 sum_over_warp(const float (&sums)[kPaddedSums]
   return {low[0], high[0]};
 }
 
-__global__ void __launch_bounds__(kBlendThreads)
+// On a multiprocessor.
+#ifndef GSSLAM_EQUATION_BLOCKS
+#define GSSLAM_EQUATION_BLOCKS 14
+#endif
+
+__global__ void __launch_bounds__(kBlendThreads, GSSLAM_EQUATION_BLOCKS)
     form_normal_equations(const RasterPlan p, const TrackingPlan plan) {
   __shared__ CellScratch<true> scratches[kBlendWarps];
   __shared__ float totals[kBlendWarps][kPaddedSums];
