@@ -24,6 +24,7 @@ from tests.raster.scenes import CAMERA, random_pose, random_spheres
 
 pytestmark = pytest.mark.gpu
 LOW_PASS = 0.3
+TRACKING = TrackingConfig(silhouette_threshold=0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +128,7 @@ def track(
     seed: int,
     guesses: int,
     list_margin: float = LIST_MARGIN,
-    config: TrackingConfig = TrackingConfig(silhouette_threshold=0.5),
+    config: TrackingConfig = TRACKING,
 ):
     """Return what a tracker finds, once and again, and the true pose."""
     spheres = scene(2000, 5)
@@ -175,7 +176,7 @@ def test_rounds_of_the_graph_are_the_iterations_one_by_one(
     list_margin: float, iterations: int
 ) -> None:
     """The first frame's kernels are launched one by one, the second's are a graph."""
-    config = TrackingConfig(silhouette_threshold=0.5, iterations=iterations, convergence_step=1e-12)
+    config = replace(TRACKING, iterations=iterations, convergence_step=1e-12)
     plain, graph, _ = track("cuda", 11, 1, list_margin, config)
     assert np.array_equal(plain.T_camera_world, graph.T_camera_world)
     assert (plain.gain, plain.bias) == (graph.gain, graph.bias)

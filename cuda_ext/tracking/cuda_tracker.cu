@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kStepThreads)
   if (equations.is_idle()) return;  // the condition stays what it is
   const float* partials = equations.partials + static_cast<int64_t>(blockIdx.x) * blocks;
   double sum = 0;
-#pragma unroll 4
+#pragma unroll 10
   for (int i = threadIdx.x; i < blocks; i += kStepThreads) sum += partials[i];
   sum = block_sum(sum, shared);
   if (threadIdx.x == 0) {
