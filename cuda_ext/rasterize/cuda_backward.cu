@@ -139,7 +139,14 @@ __device__ __forceinline__ PixelGradient pass_sphere(const RasterPlan& p, const 
   return out;
 }
 
-constexpr int kPlainBlocks = 14;  // on a multiprocessor
+// Of visits to spheres, and blocks on a multiprocessor.
+#ifndef GSSLAM_BACKWARD_UNROLLED
+#define GSSLAM_BACKWARD_UNROLLED 8
+#endif
+#ifndef GSSLAM_BACKWARD_BLOCKS
+#define GSSLAM_BACKWARD_BLOCKS 14
+#endif
+constexpr int kPlainUnrolled = GSSLAM_BACKWARD_UNROLLED, kPlainBlocks = GSSLAM_BACKWARD_BLOCKS;
 
 // Without features and statistics: the tensor cores add up.
 __global__ void __launch_bounds__(kBlendThreads, kPlainBlocks)
@@ -153,19 +160,16 @@ __global__ void __launch_bounds__(kBlendThreads, kPlainBlocks)
     const float grad[4] = {pixel.grad[kPlaneRed], pixel.grad[kPlaneGreen], pixel.grad[kPlaneBlue],
                            pixel.grad[kPlaneDepth]};
     CellSums sums(shared[threadIdx.x / 32], c, grad, back.sums);
-    const uint32_t position = walk_cell<kVisits / 2>(
+    const uint32_t position = walk_cell<kPlainUnrolled>(
         p, c, scratch,
-        [&](int buffer, int k) {
-          const Splat s = scratch.splats[buffer][k];
-          const uint32_t slot = scratch.items[buffer][k].slot;
-          const PixelGradient g = pass_sphere<0>(p, c, s, 0, pixel);
-          if (__any_sync(kFullWarp, g.w > 0))
-            sums.add(s, slot, g.w, g.G);
-          else if ((threadIdx.x & 31) < kSums)
-            back.sums[static_cast<uint64_t>(slot) * kSums + (threadIdx.x & 31)] = 0;
+        [&](int buffer, int k, int place) {
+          const PixelGradient g = pass_sphere<0>(p, c, scratch.splats[buffer][k], 0, pixel);
+          sums.add(place, g.w, g.G);
         },
-        [&] { return pixel.transmittance >= kMinTransmittance; });
-    sums.flush();
+        [&](int buffer, int first, int number) {
+          sums.store(scratch, buffer, first, number);
+          return pixel.transmittance >= kMinTransmittance;
+        });
     clear_rest(p, c, back.sums, kSums, position);
   });
 }
@@ -209,7 +213,7 @@ __global__ void __launch_bounds__(kBlendThreads)
     if constexpr (kWithStatistics) error = c.inside ? back.error[c.pixel] : 0.0f;
     const uint32_t position = walk_cell<1>(
         p, c, scratch,
-        [&](int buffer, int k) {
+        [&](int buffer, int k, int) {
           const CellItem item = scratch.items[buffer][k];
           const PixelGradient g =
               pass_sphere<kFeatures>(p, c, scratch.splats[buffer][k], item.index, pixel);
@@ -218,7 +222,7 @@ __global__ void __launch_bounds__(kBlendThreads)
           if constexpr (kWithStatistics)
             store_statistics(g.w, error, slot + kSums + p.num_features);
         },
-        [&] { return pixel.transmittance >= kMinTransmittance; });
+        [&](int, int, int) { return pixel.transmittance >= kMinTransmittance; });
     clear_rest(p, c, back.sums, back.stride, position);
   });
 }

@@ -98,11 +98,12 @@ __device__ __forceinline__ int keep_reaching(const CellPixel& c, CellScratch<tru
   return __popc(kept);
 }
 
-inline constexpr int kVisits = 8;  // between two questions whether any pixel still takes light
+inline constexpr int kVisits = 8;  // in a group: until it is asked whether a pixel takes light
 
-// Calls visit(buffer, k) for every sphere, which then lies in scratch at [buffer][k], and alive()
-// now and then, until it is false for all lanes. Returns the item that comes next. With poses, only
-// those that reach the cell are visited, and `items` does not say which they are.
+// Calls visit(buffer, k, place) for every sphere, which then lies in scratch at [buffer][k], in
+// groups of up to kVisits, `place` being the one in its group; and alive(buffer, first, number)
+// after each group, until it is false for all lanes. Returns the item that comes next. With poses,
+// only spheres that reach the cell are visited, and `items` does not say which they are.
 template <int kUnrolled, bool kWithPose, typename Visit, typename Alive>
 __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPixel& c,
                                               CellScratch<kWithPose>& scratch, Visit visit,
@@ -134,14 +135,15 @@ __device__ __forceinline__ uint32_t walk_cell(const RasterPlan& p, const CellPix
     if constexpr (kWithPose) count = keep_reaching(c, scratch, buffer, listed);
     int k = 0;
     do {
+      const int first = k;
       if (k + kVisits <= count) {
 #pragma unroll kUnrolled
-        for (int i = 0; i < kVisits; ++i) visit(buffer, k + i);
+        for (int i = 0; i < kVisits; ++i) visit(buffer, first + i, i);
         k += kVisits;
       } else {
-        for (; k < count; ++k) visit(buffer, k);
+        for (; k < count; ++k) visit(buffer, k, k - first);
       }
-      go_on = __any_sync(kFullWarp, alive());
+      go_on = __any_sync(kFullWarp, alive(buffer, first, k - first));
     } while (go_on && k < count);
     __syncwarp();  // the next copies overwrite what was read here
     position += kWithPose ? listed : k;

@@ -11,7 +11,8 @@
 
 namespace gsslam {
 
-inline constexpr int kStagedSpheres = 8;
+inline constexpr int kStagedSpheres = kVisits;
+static_assert(kStagedSpheres == 8);
 
 __device__ __forceinline__ float tf32_high(float x) {
   return __uint_as_float(__float_as_uint(x) & 0xffffe000u);
@@ -33,7 +34,6 @@ class CellSums {
  public:
   struct Shared {
     float rows[2 * kStagedSpheres][36];  // w, then G; the padding keeps banks apart
-    float4 owners[kStagedSpheres];       // centre from the cell's, and the slot
   };
 
   // Gradients of the lane's pixel. Must be called by the whole warp, as all else here.
@@ -63,17 +63,16 @@ class CellSums {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void add(const Splat& s, uint32_t slot, float w, float G) {
+  // Of the sphere at a place in its group.
+  __device__ __forceinline__ void add(int place, float w, float G) {
     const int lane = threadIdx.x & 31;
-    shared_.rows[staged_][lane] = w;
-    shared_.rows[kStagedSpheres + staged_][lane] = G;
-    if (lane == 0)
-      shared_.owners[staged_] = {s.mx - centre_x_, s.my - centre_y_, __uint_as_float(slot), 0};
-    if (++staged_ == kStagedSpheres) flush();
+    shared_.rows[place][lane] = w;
+    shared_.rows[kStagedSpheres + place][lane] = G;
   }
 
-  // Stores the sums of the spheres that were added.
-  __device__ __forceinline__ void flush() {
+  // Stores the sums of a group of spheres, which lie in scratch from [buffer][first_sphere] on.
+  __device__ __forceinline__ void store(const CellScratch<false>& scratch, int buffer,
+                                        int first_sphere, int number) {
     __syncwarp();
     const int lane = threadIdx.x & 31, row = lane / 4, first = lane % 4;
     float d[4] = {};
@@ -92,19 +91,18 @@ class CellSums {
       multiply_add(d, high, low_[2 * step], low_[2 * step + 1]);
       multiply_add(d, high, high_[2 * step], high_[2 * step + 1]);
     }
-    const float4 owner = shared_.owners[row];
     const float G = __shfl_sync(kFullWarp, d[2], (lane & ~3) + 2);
     const float Gx = __shfl_sync(kFullWarp, d[3], (lane & ~3) + 2);
-    float2 out{d[0], d[1]};
-    if (first == 2) out = {G, Gx - owner.x * G};
-    if (first == 3)
-      out = {d[2] - owner.y * G, d[3] - 2 * (owner.x * Gx + owner.y * d[2]) +
-                                     (owner.x * owner.x + owner.y * owner.y) * G};
-    if (row < staged_)
-      reinterpret_cast<float2*>(
-          sums_)[4 * static_cast<uint64_t>(__float_as_uint(owner.z)) + first] = out;
-    staged_ = 0;
-    __syncwarp();
+    if (row < number) {
+      const Splat& owner = scratch.splats[buffer][first_sphere + row];
+      const float x = owner.mx - centre_x_, y = owner.my - centre_y_;
+      float2 out{d[0], d[1]};
+      if (first == 2) out = {G, Gx - x * G};
+      if (first == 3) out = {d[2] - y * G, d[3] - 2 * (x * Gx + y * d[2]) + (x * x + y * y) * G};
+      const uint64_t slot = scratch.items[buffer][first_sphere + row].slot;
+      reinterpret_cast<float2*>(sums_)[4 * slot + first] = out;
+    }
+    __syncwarp();  // the next group overwrites the rows
   }
 
  private:
@@ -112,7 +110,6 @@ class CellSums {
   float* sums_;
   float centre_x_, centre_y_;
   float high_[8], low_[8];
-  int staged_ = 0;
 };
 
 }  // namespace gsslam

@@ -22,7 +22,7 @@ __device__ __forceinline__ void blend(const RasterPlan& p, const CellPixel& c,
                                       ForwardPixel<kFeatures>& pixel) {
   walk_cell<kVisits>(
       p, c, scratch,
-      [&](int buffer, int k) {
+      [&](int buffer, int k, int) {
         const Splat s = scratch.splats[buffer][k];
         const float w = contribution(s, c.x, c.y, pixel.transmittance).alpha * pixel.transmittance;
         pixel.planes[kPlaneRed] += w * s.r;
@@ -40,7 +40,7 @@ __device__ __forceinline__ void blend(const RasterPlan& p, const CellPixel& c,
             if (d < used) pixel.features[d] += w * __ldg(f + d);
         }
       },
-      [&] { return pixel.transmittance >= kMinTransmittance; });
+      [&](int, int, int) { return pixel.transmittance >= kMinTransmittance; });
 }
 
 // What a segment lets through by itself, down to where that is as good as nothing.
@@ -49,11 +49,11 @@ __device__ __forceinline__ float measure(const RasterPlan& p, const CellPixel& c
   float transmittance = c.inside ? 1.0f : 0.0f;
   walk_cell<kVisits>(
       p, c, scratch,
-      [&](int buffer, int k) {
+      [&](int buffer, int k, int) {
         const Splat& s = scratch.splats[buffer][k];
         transmittance -= contribution(s, c.x, c.y, transmittance).alpha * transmittance;
       },
-      [&] { return transmittance >= kMinTransmittance; });
+      [&](int, int, int) { return transmittance >= kMinTransmittance; });
   return transmittance;
 }
 

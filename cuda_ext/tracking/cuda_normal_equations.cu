@@ -40,7 +40,7 @@ __device__ __forceinline__ Rendered render(const RasterPlan& p, const CellPixel&
   if (c.begin < c.end) out.nearest = p.splats[p.items[c.begin].index].z;
   walk_cell<2>(
       p, c, scratch,
-      [&](int buffer, int k) {
+      [&](int buffer, int k, int) {
         const Splat s = scratch.splats[buffer][k];
         const PoseSplat pose = scratch.poses[buffer][k];
         const CellContribution v = contribution(s, c.x, c.y, T);
@@ -67,7 +67,7 @@ __device__ __forceinline__ Rendered render(const RasterPlan& p, const CellPixel&
         for (int i = 0; i < kChannels; ++i) out.channel[i] += value[i];
         T -= w;
       },
-      [&] { return T >= kMinTransmittance; });
+      [&](int, int, int) { return T >= kMinTransmittance; });
   out.silhouette = depth_slope[0];
   const float inv_silhouette = 1.0f / fmaxf(out.silhouette, 1e-6f);
   const float beyond = out.channel[kColours] * inv_silhouette;  // expected depth - nearest
