@@ -33,14 +33,14 @@ class GaussianMap:
         self.count = 0
         # Spheres and their queries in one piece, as the rasteriser takes them together.
         self.with_queries = torch.zeros(rows + num_features, capacity, device=device)
-        self.gradient_with_queries = torch.zeros(rows + num_features, capacity, device=device)
+        # Fused steps on a GPU do without; whoever does not makes it.
+        is_cpu = self.with_queries.device.type == "cpu"
+        self._gradient = torch.zeros_like(self.with_queries) if is_cpu else None
         # Rows: x, y, z (metres), log radius, opacity logit, red, green, blue.
         self.parameters = self.with_queries[:rows]
-        self.gradient = self.gradient_with_queries[:rows]
         self.adam = AdamState.zeros(rows, capacity, device=device)
         # Rows: what a head decodes into features; all zero where a sphere has none yet.
         self.queries = self.with_queries[rows:]
-        self.query_gradient = self.gradient_with_queries[rows:]
         self.query_adam = AdamState.zeros(num_features, capacity, device=device)
         # How many views a query began as the mean of.
         self.query_views = torch.zeros(capacity if num_features else 0, dtype=torch.int32)
@@ -51,6 +51,23 @@ class GaussianMap:
     def capacity(self) -> int:
         """Most spheres that fit."""
         return self.parameters.shape[1]
+
+    @property
+    def gradient_with_queries(self) -> torch.Tensor:
+        """That of ``with_queries``; all zero between two steps."""
+        if self._gradient is None:
+            self._gradient = torch.zeros_like(self.with_queries)
+        return self._gradient
+
+    @property
+    def gradient(self) -> torch.Tensor:
+        """That of ``parameters``, (8, capacity), a view."""
+        return self.gradient_with_queries[: len(self.parameters)]
+
+    @property
+    def query_gradient(self) -> torch.Tensor:
+        """That of ``queries``, (D, capacity), a view."""
+        return self.gradient_with_queries[len(self.parameters) :]
 
     @property
     def live(self) -> torch.Tensor:
@@ -87,6 +104,8 @@ class GaussianMap:
         ``queries`` (D, n) are theirs, none where None.
         """
         self.count = 0
+        if self._gradient is not None:
+            self._gradient.zero_()  # a step that failed may have left half of one
         self.insert(parameters)
         if queries is not None:
             self.queries[:, : self.count] = queries[:, : self.count]
@@ -118,15 +137,16 @@ class GaussianMap:
 
     def bytes_per_sphere(self) -> int:
         """Bytes that one sphere takes in all arrays."""
-        arrays = (*self._arrays(), self.query_gradient)
+        arrays = (*self._arrays(), self.gradient_with_queries)
         return sum(t.element_size() * t[..., 0].numel() for t in arrays)
 
     def memory(self) -> MemoryUse:
         """Return what the arrays take."""
         seen = self.observations
+        gradient = () if self._gradient is None else (self._gradient,)
         return MemoryUse(
             parameters=tensor_bytes(self.with_queries),
-            moments=tensor_bytes(self.gradient_with_queries, *self._moments()),
+            moments=tensor_bytes(*gradient, *self._moments()),
             statistics=tensor_bytes(*(seen.statistics, seen.score, seen.strikes, self.query_views)),
         )
 
@@ -154,7 +174,7 @@ class GaussianMap:
     def _arrays(self) -> tuple[torch.Tensor, ...]:
         seen = self.observations
         judged = (seen.statistics, seen.score, seen.strikes)
-        arrays = (self.parameters, self.gradient, *self._moments(), *judged)
+        arrays = (self.parameters, *self._moments(), *judged)
         return (*arrays, self.queries, self.query_views) if len(self.queries) else arrays
 
     def _moments(self) -> tuple[torch.Tensor, ...]:

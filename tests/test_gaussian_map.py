@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gsslam.errors import CheckpointError, ConfigError
 from gsslam.gaussian_map import GaussianMap
+from tests.conftest import usable_device
 
 
 def numbered(numbers: list[int]) -> torch.Tensor:
@@ -21,7 +22,6 @@ def mark(gaussian_map: GaussianMap) -> None:
     """Give every live sphere moments and steps that tell which sphere they belong to."""
     live = slice(gaussian_map.count)
     number = gaussian_map.parameters[0, live]
-    gaussian_map.gradient[:, live] = number
     gaussian_map.adam.first_moment[:, live] = 2 * number
     gaussian_map.adam.second_moment[:, live] = 3 * number
     gaussian_map.adam.steps[live] = number.int()
@@ -32,7 +32,6 @@ def check(gaussian_map: GaussianMap, expected: set[int]) -> None:
     number = gaussian_map.parameters[0, live]
     assert sorted(number.tolist()) == sorted(expected)
     assert torch.equal(gaussian_map.live, number + torch.arange(8)[:, None] / 16)
-    assert (gaussian_map.gradient[:, live] == number).all()
     assert (gaussian_map.adam.first_moment[:, live] == 2 * number).all()
     assert (gaussian_map.adam.second_moment[:, live] == 3 * number).all()
     assert (gaussian_map.adam.steps[live] == number.int()).all()
@@ -84,8 +83,7 @@ def test_a_reused_slot_starts_afresh() -> None:
     addresses = [array.data_ptr() for array in gaussian_map._arrays()]
     assert gaussian_map.insert(numbered([9])) == 1
     assert torch.equal(gaussian_map.live[:, 2:], numbered([9]))
-    for array in (gaussian_map.gradient, gaussian_map.adam.first_moment):
-        assert not array[:, 2].any()
+    assert not gaussian_map.adam.first_moment[:, 2].any()
     assert not gaussian_map.adam.second_moment[:, 2].any()
     assert gaussian_map.adam.steps[2] == 0
     # Nothing was allocated for it.
@@ -105,9 +103,11 @@ def test_state_goes_round_and_is_a_copy() -> None:
     other = GaussianMap(7)
     other.insert(numbered([1, 2]))
     mark(other)
+    other.gradient.fill_(1)
     other.load(state)
     assert torch.equal(other.live, parameters)
     assert not other.adam.steps.any()
+    assert not other.gradient.any()
     with pytest.raises(ConfigError, match=r"7 spheres do not fit into map\.capacity 6"):
         GaussianMap(6).load(state)
 
@@ -117,3 +117,16 @@ def test_bytes_per_sphere_counts_all_arrays() -> None:
     assert GaussianMap(3).bytes_per_sphere() == 4 * (4 * 8 + 1 + 6)
     # Queries have counts of steps and views of their own.
     assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 3 + 6)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_only_who_wants_a_gradient_makes_one() -> None:
+    usable_device("cuda")
+    gaussian_map = GaussianMap(100, 16, "cuda")
+    before = gaussian_map.memory().moments
+    assert gaussian_map.gradient.shape == (8, 100)
+    assert not gaussian_map.gradient_with_queries.any()
+    assert gaussian_map.memory().moments == before + 4 * 24 * 100
+    # The same one every time.
+    gaussian_map.query_gradient.fill_(2)
+    assert (gaussian_map.gradient_with_queries[8:] == 2).all()
