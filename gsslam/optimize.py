@@ -47,7 +47,7 @@ class MapOptimizer:
         self._adam = SphereAdam(_BETAS, _EPSILON, device)
         self._rates = sphere_rates(config).to(device)
         self._decay = decay
-        self._images = WindowImages(device)
+        self._images = WindowImages(device, config.window_size + config.window_random)
         self._fused = self._make_fused()
         size = (camera.height, camera.width)
         self._image = torch.empty((c.PLANE_FEATURE, *size), device=device)

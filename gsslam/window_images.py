@@ -21,8 +21,9 @@ class WindowImages:
     Not to be used by two threads at a time.
     """
 
-    def __init__(self, device: torch.device | str) -> None:
-        self._device = torch.device(device)
+    def __init__(self, device: torch.device | str, count: int) -> None:
+        """``count`` is how many keyframes a window has; room for them is made at the first use."""
+        self._device, self._count = torch.device(device), count
         self._slots: list[_Slot] = []
         self._stages: list[_Stage] = []
         self._next_stage = cycle(range(STAGES))
@@ -32,37 +33,37 @@ class WindowImages:
 
         They hold until the next call.
         """
-        wanted = {id(keyframe) for keyframe in keyframes}
+        away = [k for k in keyframes if k.rgb.device.type != self._device.type]
+        if not away:
+            return [(k.rgb, k.depth) for k in keyframes]
+        self._make_room(away[0], max(len(away), self._count))
+        wanted = {id(keyframe) for keyframe in away}
         free = [slot for slot in self._slots if id(slot.keyframe) not in wanted]
         # Old views are drawn anew for every window; the newest stay for the next one.
-        free.sort(key=lambda slot: slot.keyframe.index, reverse=True)
+        free.sort(key=lambda slot: slot.keyframe.index if slot.keyframe else -1, reverse=True)
         held = {id(slot.keyframe): slot for slot in self._slots}
-        images = []
-        for keyframe in keyframes:
-            if keyframe.rgb.device.type == self._device.type:
-                images.append((keyframe.rgb, keyframe.depth))
-                continue
+        for keyframe in away:
             if id(keyframe) not in held:
-                held[id(keyframe)] = self._fill(free.pop() if free else None, keyframe)
-            images.append(held[id(keyframe)].images)
-        return images
+                held[id(keyframe)] = self._fill(free.pop(), keyframe)
+        return [held[id(k)].images if id(k) in wanted else (k.rgb, k.depth) for k in keyframes]
 
     @property
     def on_device(self) -> list[Keyframe]:
         """The keyframes whose images lie on the device beside those in the host's memory."""
-        return [slot.keyframe for slot in self._slots]
+        return [slot.keyframe for slot in self._slots if slot.keyframe]
 
     def bytes(self) -> int:
         """Return what the copies take, on the GPU and on their way there."""
         buffers = [slot.buffer for slot in self._slots] + [stage.buffer for stage in self._stages]
         return tensor_bytes(*buffers)
 
-    def _fill(self, slot: _Slot | None, keyframe: Keyframe) -> _Slot:
-        if not self._stages:
-            self._stages = [_Stage(keyframe) for _ in range(STAGES)]
-        if slot is None:
-            slot = _Slot(keyframe, self._device)
-            self._slots.append(slot)
+    def _make_room(self, like: Keyframe, count: int) -> None:
+        while len(self._stages) < STAGES:
+            self._stages.append(_Stage(like))
+        while len(self._slots) < count:
+            self._slots.append(_Slot(like, self._device))
+
+    def _fill(self, slot: _Slot, keyframe: Keyframe) -> _Slot:
         slot.keyframe = keyframe
         self._stages[next(self._next_stage)].copy(keyframe, slot.buffer)
         return slot
@@ -71,19 +72,19 @@ class WindowImages:
 class _Slot:
     """Room for the images of one keyframe on the GPU."""
 
-    def __init__(self, keyframe: Keyframe, device: torch.device) -> None:
-        # Referred to, so that no other keyframe is taken for it.
-        self.keyframe = keyframe
-        self.buffer = torch.empty(_size(keyframe), dtype=torch.uint8, device=device)
-        self.images = _views(self.buffer, keyframe)
+    def __init__(self, like: Keyframe, device: torch.device) -> None:
+        # Whose images they are; referred to, so that no other keyframe is taken for it.
+        self.keyframe: Keyframe | None = None
+        self.buffer = torch.empty(_size(like), dtype=torch.uint8, device=device)
+        self.images = _views(self.buffer, like)
 
 
 class _Stage:
     """Pinned memory of the host, from which a GPU copies while the CPU goes on."""
 
-    def __init__(self, keyframe: Keyframe) -> None:
-        self.buffer = torch.empty(_size(keyframe), dtype=torch.uint8, pin_memory=True)
-        self._images = _views(self.buffer, keyframe)
+    def __init__(self, like: Keyframe) -> None:
+        self.buffer = torch.empty(_size(like), dtype=torch.uint8, pin_memory=True)
+        self._images = _views(self.buffer, like)
         self._is_free = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def copy(self, keyframe: Keyframe, to: torch.Tensor) -> None:

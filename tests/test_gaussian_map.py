@@ -8,8 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gsslam import gaussian_map as gaussian_map_module
+from gsslam.config import MappingConfig, SlamConfig
+from gsslam.datasets import open_dataset
 from gsslam.errors import CheckpointError, ConfigError
 from gsslam.gaussian_map import GaussianMap
+from gsslam.slam import Slam
 from tests.conftest import usable_device
 
 
@@ -117,6 +121,48 @@ def test_bytes_per_sphere_counts_all_arrays() -> None:
     assert GaussianMap(3).bytes_per_sphere() == 4 * (4 * 8 + 1 + 6)
     # Queries have counts of steps and views of their own.
     assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 3 + 6)
+
+
+def little_room(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let maps begin with few columns, as they do on a GPU."""
+    monkeypatch.setattr(gaussian_map_module, "first_room", lambda capacity, device: count)
+
+
+def test_a_map_that_had_to_grow_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = []
+    for count in (100, 3):
+        little_room(monkeypatch, count)
+        grown = GaussianMap(100, num_features=4)
+        for first in range(0, 40, 5):
+            grown.insert(numbered(list(range(first, first + 5))))
+            mark(grown)
+            grown.queries[:, : grown.count] = grown.parameters[0, : grown.count]
+            grown.observations.score[: grown.count] = grown.parameters[0, : grown.count]
+            grown.remove(torch.arange(grown.count) % 5 == 2)
+        maps.append(grown)
+    ours, theirs = maps[1].dump(), maps[0].dump()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    assert maps[1].with_queries.shape[1] == 24  # three columns, doubled
+    assert (maps[1].capacity, maps[1].memory()) == (100, maps[0].memory())
+    little_room(monkeypatch, 5)
+    resumed = GaussianMap(100, num_features=4)
+    resumed.restore(ours)
+    assert all(np.array_equal(resumed.dump()[name], ours[name]) for name in ours)
+
+
+def test_a_run_whose_map_had_to_grow_has_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = open_dataset("synthetic/room", None, resolution=(48, 36), max_frames=10)
+    config = SlamConfig(mapping=MappingConfig(iterations=3, first_iterations=3))
+    found = []
+    for count in (config.map.capacity, 100):
+        little_room(monkeypatch, count)
+        with Slam(config, dataset.camera) as slam:
+            used = [slam.track(dataset[i]).memory_mb for i in range(10)]
+            found.append((slam.finish().T_world_camera, slam.map.live.clone(), used))
+            assert slam.map.parameters.shape[1] < 2 * max(count, slam.map.count)
+    assert np.array_equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert found[0][2] == found[1][2]
 
 
 @pytest.mark.gpu

@@ -37,7 +37,7 @@ def windows(keyframes: list[Keyframe], count: int) -> list[list[Keyframe]]:
 
 
 def test_on_the_cpu_images_are_where_they_are() -> None:
-    images = WindowImages("cpu")
+    images = WindowImages("cpu", 8)
     keyframes = [keyframe(i) for i in range(3)]
     for k, (rgb, depth) in zip(keyframes, images.of(keyframes), strict=True):
         assert rgb is k.rgb
@@ -62,7 +62,7 @@ class Copies:
 def test_a_window_is_all_there_ever_is_and_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_images, "_Stage", Copies)
     Copies.made = []
-    images = WindowImages("meta")
+    images = WindowImages("meta", 8)
     keyframes = [keyframe(i) for i in range(40)]
     for asked in windows(keyframes, 8):
         copied = len(Copies.made)
@@ -72,7 +72,7 @@ def test_a_window_is_all_there_ever_is_and_the_newest_stay(monkeypatch: pytest.M
         assert len(held) == len(set(held)) <= 8
         assert [rgb.shape for rgb, _ in found] == [(3, HEIGHT, WIDTH)] * len(asked)
         assert len({id(rgb) for rgb, _ in found}) == len(asked)
-        if asked[0].index > 1 and len(asked) > 1:
+        if len(asked) > 1:
             # The newest one came before the window, the one before it with the window before.
             assert {asked[0].index, asked[1].index}.isdisjoint(Copies.made[copied:])
     assert images.bytes() == (8 + STAGES) * 7 * HEIGHT * WIDTH
@@ -81,7 +81,7 @@ def test_a_window_is_all_there_ever_is_and_the_newest_stay(monkeypatch: pytest.M
 @pytest.mark.gpu
 def test_sanitize_images_come_to_the_gpu_as_they_are() -> None:
     usable_device("cuda")
-    images = WindowImages("cuda")
+    images = WindowImages("cuda", 8)
     keyframes = [keyframe(i) for i in range(30)]
     for asked in windows(keyframes, 8):
         for k, (rgb, depth) in zip(asked, images.of(asked), strict=True):
