@@ -6,8 +6,8 @@
 namespace gsslam {
 namespace {
 
-// Entries and cells that hardly any map does without; the first passes tell how many more it takes.
-constexpr uint64_t kEntriesOfSphere = 1, kCellsOfSphere = 4;
+// What a map's spheres reach on average, out of view or in it; passes tell where it is more.
+constexpr uint64_t kEntriesOfSphere = 2, kCellsOfSphere = 6;
 constexpr uint64_t kLeastEntries = uint64_t{1} << 16;
 
 constexpr int kSegmentBlocks = 4;  // on a multiprocessor
