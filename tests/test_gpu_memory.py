@@ -46,5 +46,6 @@ def test_a_run_says_what_it_took(tmp_path: Path) -> None:
     run_dataset(dataset, SlamConfig(), tmp_path / "run", options=options)
     metrics = RunFolder(tmp_path / "run").read_metrics()
     assert metrics["gpu_context_mb"] > taken.numel() / 1e6
-    assert 0 < metrics["gpu_memory_mb"] < 400
+    # Tests before this one may have left memory that the run uses.
+    assert 0 <= metrics["gpu_memory_mb"] < 400
     assert "GPU memory: at most" in RunFolder(tmp_path / "run").log.read_text()
