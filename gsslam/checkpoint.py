@@ -17,7 +17,7 @@ from gsslam.files import atomic_path
 from gsslam.slam_state import SlamState
 
 # First line of the file; the number changes when older versions could not read it.
-_MAGIC = b"gsslam checkpoint 1\n"
+_MAGIC = b"gsslam checkpoint 2\n"
 _DIGEST_LENGTH = hashlib.sha256().digest_size
 # The array that holds everything else, as JSON.
 _VALUES = "values"

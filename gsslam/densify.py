@@ -77,12 +77,12 @@ def spheres_from_pixels(
     """
     v, u = thinned(mask, config.stride).nonzero(as_tuple=True)  # (n,) rows and columns
     z = depth[v, u].double()
-    T_world_camera = torch.from_numpy(geometry.inverse(T_camera_world)).to(depth.device)
-    points = torch.stack(
-        [(u + 0.5 - camera.cx) / camera.fx * z, (v + 0.5 - camera.cy) / camera.fy * z, z]
-    )  # (3, n) in the camera
+    x = (u + 0.5 - camera.cx) / camera.fx * z
+    y = (v + 0.5 - camera.cy) / camera.fy * z
     new = torch.empty(8, len(z), device=depth.device)
-    new[:3] = T_world_camera[:3, :3] @ points + T_world_camera[:3, 3:]
+    # Not by a matrix product, for which a GPU would need cuBLAS and its workspace.
+    for row, (a, b, c, d) in enumerate(geometry.inverse(T_camera_world)[:3].tolist()):
+        new[row] = a * x + b * y + c * z + d
     new[3] = torch.log(config.radius_scale * config.stride * z / (camera.fx * camera.fy) ** 0.5)
     new[4] = float(np.log(config.opacity / (1 - config.opacity)))
     new[5:] = rgb[:, v, u].clamp(0, 1)

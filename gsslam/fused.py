@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from gsslam.camera import Camera
 from gsslam.config import MappingConfig
 from gsslam.gaussian_map import GaussianMap
-from gsslam.keyframes import Keyframe
+from gsslam.keyframes import Images, Keyframe
 from gsslam.native import Plan, native_structure
 from gsslam.normal_equations import NormalEquations, ResidualWeights
 from gsslam.pyramid import ImageLevel
+from gsslam.raster.plan import native_view
 
 Array = NDArray[np.float64]
 
@@ -39,10 +40,10 @@ def _matrix(rows: list[float]) -> Array:
     return np.vstack([np.reshape(rows, (3, 4)), [0, 0, 0, 1]])
 
 
-def _state(k: Keyframe) -> tuple[Any, ...]:
+def _state(k: Keyframe, images: Images) -> tuple[Any, ...]:
     """Return a keyframe as the native plan takes it."""
     moments = (k.moment1.tolist(), k.moment2.tolist())
-    return (_rows(k.T_camera_world), k.gain, k.bias, *moments, k.steps, k.rgb, k.depth)
+    return (_rows(k.T_camera_world), k.gain, k.bias, *moments, k.steps, *images)
 
 
 class FusedMapping:
@@ -62,7 +63,7 @@ class FusedMapping:
 
         ``decay`` is what is left of the observations after a step that sees the sphere.
         """
-        self._decay = decay
+        self._camera, self._low_pass, self._decay = camera, low_pass, decay
         weights = native_structure(
             "LossWeights",
             ssim=config.ssim_weight,
@@ -87,17 +88,29 @@ class FusedMapping:
         """Return how much memory of the GPU the buffers take."""
         return self._plan.bytes()
 
+    def render(self, gaussian_map: GaussianMap, T_camera_world: Array, image: torch.Tensor) -> None:
+        """Write the planes (5, H, W) of the map into ``image``, with the lists of the steps."""
+        self._plan.call(
+            "render",
+            parameters=gaussian_map.parameters,
+            count=gaussian_map.count,
+            view=native_view(self._camera, T_camera_world, self._low_pass),
+            image=image,
+        )
+
     def run(
         self,
         gaussian_map: GaussianMap,
         keyframes: list[Keyframe],
+        images: list[Images],
         tasks: list[tuple[int, bool]],
         observed: int,
     ) -> list[float]:
         """Take one step for each task, in place; returns the loss before each.
 
-        A task names one of ``keyframes`` and says whether its pose and exposure are stepped too.
-        The last ``observed`` steps also update the map's observations.
+        ``images`` are those of ``keyframes``, on the GPU. A task names one of ``keyframes`` and
+        says whether its pose and exposure are stepped too. The last ``observed`` steps also
+        update the map's observations.
         """
         adam = gaussian_map.adam
         stepped, losses = self._plan.call(
@@ -107,7 +120,7 @@ class FusedMapping:
             second_moment=adam.second_moment,
             steps=adam.steps,
             count=gaussian_map.count,
-            keyframes=[_state(keyframe) for keyframe in keyframes],
+            keyframes=list(map(_state, keyframes, images)),
             tasks=tasks,
             statistics=gaussian_map.observations.statistics,
             decay=self._decay,

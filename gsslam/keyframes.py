@@ -51,7 +51,8 @@ class Keyframe:
     # Brightness of the image against the map: image = gain * map + bias.
     gain: float
     bias: float
-    # (3, H, W) uint8 and (H, W) float32 metres.
+    # (3, H, W) uint8 and (H, W) float32 metres, in the host's memory: a GPU takes those of the
+    # window from there.
     rgb: torch.Tensor
     depth: torch.Tensor
     # Adam moments of the twist, gain and bias, and the steps taken.
@@ -62,8 +63,8 @@ class Keyframe:
     @cached_property
     def digest(self) -> str:
         """Hash of the images, which never change until they are dropped."""
-        digest = hashlib.sha256(self.rgb.cpu().numpy().tobytes())
-        digest.update(self.depth.cpu().numpy().tobytes())
+        digest = hashlib.sha256(self.rgb.numpy().tobytes())
+        digest.update(self.depth.numpy().tobytes())
         return digest.hexdigest()
 
     @property
@@ -74,21 +75,17 @@ class Keyframe:
     def drop_images(self) -> Images:
         """Give the images away; pose and exposure stay, for the frames that hang on them."""
         images = self.rgb, self.depth
-        self.rgb, self.depth = no_images(self.rgb.device)
+        self.rgb, self.depth = no_images()
         return images
 
     def move_images(self, to: Images) -> None:
         """Copy the images into tensors of the same shapes, and keep those."""
-        if self.rgb.is_cuda:
-            # They come from another thread's stream, which must not use their memory too early.
-            for image in (self.rgb, self.depth):
-                image.record_stream(torch.cuda.current_stream(image.device))
         self.rgb, self.depth = to[0].copy_(self.rgb), to[1].copy_(self.depth)
 
 
-def no_images(device: torch.device | str) -> Images:
+def no_images() -> Images:
     """Return what a keyframe has whose images were dropped."""
-    return torch.empty(0, dtype=torch.uint8, device=device), torch.empty(0, device=device)
+    return torch.empty(0, dtype=torch.uint8), torch.empty(0)
 
 
 def keyframe_arrays(keyframes: list[Keyframe]) -> Arrays:
@@ -99,9 +96,7 @@ def keyframe_arrays(keyframes: list[Keyframe]) -> Arrays:
     }
 
 
-def keyframes_from_arrays(
-    arrays: Arrays, read_images: Callable[[int], Images], device: torch.device | str
-) -> list[Keyframe]:
+def keyframes_from_arrays(arrays: Arrays, read_images: Callable[[int], Images]) -> list[Keyframe]:
     """Return the keyframes of ``keyframe_arrays``; ``read_images`` reads what was not dropped.
 
     It is given the frame's index.
@@ -110,7 +105,7 @@ def keyframes_from_arrays(
     for k in range(len(arrays["index"])):
         index = int(arrays["index"][k])
         kept = bool(arrays["has_images"][k])
-        images = read_images(index) if kept else no_images(device)
+        images = read_images(index) if kept else no_images()
         keyframes.append(
             Keyframe(
                 index,

@@ -163,14 +163,13 @@ class Mapper:
         Raises CheckpointError where those are not the images of before.
         """
         self.map.restore(of_prefix("spheres", arrays))
-        device = self.map.parameters.device
-        buffers = FrameBuffers(self._camera, 1, device)
+        buffers = FrameBuffers(self._camera, 1)
 
         def read_images(index: int) -> Images:
             buffers.load(read_frame(index))
             return buffers.copy_images()
 
-        self.keyframes = keyframes_from_arrays(of_prefix("keyframes", arrays), read_images, device)
+        self.keyframes = keyframes_from_arrays(of_prefix("keyframes", arrays), read_images)
         for keyframe, digest in zip(self.keyframes, values["images"], strict=True):
             if keyframe.has_images and keyframe.digest != digest:
                 raise CheckpointError(
@@ -189,11 +188,12 @@ class Mapper:
 
     def _insert(self, keyframe: Keyframe) -> None:
         densify = self._config.densify
+        ((rgb, measured),) = self._optimizer.images_of([keyframe])
         planes = self._optimizer.render(self.map, keyframe.T_camera_world)
-        mask = unexplained_pixels(planes, keyframe.depth, densify)
-        colours = (keyframe.rgb.float() / 255 - keyframe.bias) / keyframe.gain
+        mask = unexplained_pixels(planes, measured, densify)
+        colours = rgb.float().div_(255).sub_(keyframe.bias).div_(keyframe.gain)
         # Without fill_unmeasured, no unmeasured pixel is unexplained.
-        depth = filled_depth(keyframe.depth, thinned(mask, densify.stride), densify)
+        depth = filled_depth(measured, thinned(mask, densify.stride), densify)
         new = spheres_from_pixels(
             mask, colours, depth, self._camera, keyframe.T_camera_world, densify
         )

@@ -56,7 +56,7 @@ class MappingThread:
         if self._future is not None:
             raise TrackingError("the keyframe before is still being mapped")
         if self._device.type == "cuda":
-            # The keyframe's images were put there on the stream of this thread.
+            # This thread's stream may still be copying the map, which mapping changes next.
             torch.cuda.current_stream(self._device).synchronize()
         self._future = self._executor.submit(self._integrate, keyframe, map_version)
 

@@ -25,12 +25,14 @@ _FRAMES_HELD = FRAMES_AHEAD + 2
 _PIXEL_BYTES = 3 + 4
 # Planes of float32 that come and go with a frame: its pyramid, and what insertion computes.
 _FRAME_PLANES = 6 + 16
-# Planes that the mapper holds: images, gradients, maps of D-SSIM; twice on a GPU.
-_MAPPER_PLANES = 2 * 14 + 9
+# Planes that the mapper holds: images, gradients, maps of D-SSIM.
+_MAPPER_PLANES = {"cpu": 2 * 14 + 9, "cuda": 16 + 9}
+# Keyframes whose images are on their way to a GPU at a time.
+STAGES = 2
 # Bytes for each sphere that fits into the map, beside the map's own: the lists of the mapper and
 # of the tracker, for four tiles or twelve cells a sphere.
-_MAPPER_BYTES = {"cpu": 550, "cuda": 950}
-_TRACKER_BYTES = {"cpu": 300, "cuda": 300}
+_MAPPER_BYTES = {"cpu": 550, "cuda": 850}
+_TRACKER_BYTES = {"cpu": 300, "cuda": 320}
 # The copy of the map that tracking reads.
 _SNAPSHOT_BYTES = 4 * c.ROW_FEATURE
 # What is kept of every frame for good: pose and record.
@@ -147,8 +149,11 @@ def plan_memory(
     if config.map.memory_budget_mb == 0:
         return MemoryPlan(config.map.capacity, None, None, image_bytes, least_keyframes)
     limit = int(config.map.memory_budget_mb * MEGABYTE)
-    fixed = working_bytes(pixels) + 4 * _MAPPER_PLANES * pixels + features.fixed
     kind = torch.device(device).type
+    fixed = working_bytes(pixels) + 4 * _MAPPER_PLANES[kind] * pixels + features.fixed
+    if kind != "cpu":
+        window = config.mapping.window_size + config.mapping.window_random
+        fixed += (window + STAGES) * _PIXEL_BYTES * pixels
     tracking_each = _TRACKER_BYTES[kind] + _SNAPSHOT_BYTES
     each = bytes_per_sphere + _MAPPER_BYTES[kind] + tracking_each + features.sphere
     first_spheres = min(pixels // config.densify.stride**2, config.map.capacity)

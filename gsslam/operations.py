@@ -145,6 +145,11 @@ _MAPPING = PlanTable(
     ),
     operations=(
         Operation(
+            "render",
+            (*_PROJECT, Array("image", (c.PLANE_FEATURE, "height", "width"))),
+            devices=CUDA,
+        ),
+        Operation(
             "run",
             (
                 _PARAMETERS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,12 +13,13 @@ from gsslam.camera import Camera
 from gsslam.config import MappingConfig
 from gsslam.fused import FusedMapping
 from gsslam.gaussian_map import GaussianMap
-from gsslam.keyframes import Keyframe
+from gsslam.keyframes import Images, Keyframe
 from gsslam.losses import ImageLoss, LossWeights
 from gsslam.memory import MemoryUse, tensor_bytes
 from gsslam.optimizer import SphereAdam
 from gsslam.raster import constants as c
 from gsslam.raster.plan import RasterPlan
+from gsslam.window_images import WindowImages
 
 _BETAS = (0.9, 0.999)
 _EPSILON = 1e-15
@@ -44,12 +47,15 @@ class MapOptimizer:
         self._adam = SphereAdam(_BETAS, _EPSILON, device)
         self._rates = sphere_rates(config).to(device)
         self._decay = decay
-        shape = (c.PLANE_FEATURE, camera.height, camera.width)
-        self._image = torch.empty(shape, device=device)
-        self._grad_image = torch.empty(shape, device=device)
-        self._error = torch.empty(shape[1:], device=device)
-        self._rgb = torch.empty((3, *shape[1:]), device=device)
+        self._images = WindowImages(device, config.window_size + config.window_random)
         self._fused = self._make_fused()
+        size = (camera.height, camera.width)
+        self._image = torch.empty((c.PLANE_FEATURE, *size), device=device)
+        if self._fused:
+            size = (0, 0)  # fused steps have images of their own
+        self._grad_image = torch.empty((c.PLANE_FEATURE, *size), device=device)
+        self._error = torch.empty(size, device=device)
+        self._rgb = torch.empty((3, *size), device=device)
 
     def _make_fused(self) -> FusedMapping | None:
         """Return the fused steps, which only a GPU has."""
@@ -74,7 +80,8 @@ class MapOptimizer:
         last ``observed`` steps also update the map's observations.
         """
         if self._fused:
-            return self._fused.run(gaussian_map, keyframes, tasks, observed)
+            images = self.images_of(keyframes)
+            return self._fused.run(gaussian_map, keyframes, images, tasks, observed)
         return [
             self.step(
                 gaussian_map,
@@ -85,9 +92,14 @@ class MapOptimizer:
             for step, (index, refine) in enumerate(tasks)
         ]
 
+    def images_of(self, keyframes: Sequence[Keyframe]) -> list[Images]:
+        """Return the keyframes' images on the device; they hold until the next call or ``run``."""
+        return self._images.of(keyframes)
+
     def memory(self) -> MemoryUse:
         """Return what the lists and buffers take."""
         images = tensor_bytes(self._image, self._grad_image, self._error, self._rgb)
+        images += self._images.bytes()
         lists = self._plan.bytes() + (self._fused.bytes() if self._fused else 0)
         return MemoryUse(lists=lists, buffers=images + self._loss.bytes())
 
@@ -97,12 +109,16 @@ class MapOptimizer:
         How much memory they take afterwards depends on nothing that was before.
         """
         self._plan = RasterPlan(device=self._rates.device)
+        self._fused = None  # the old lists go before new ones come
         self._fused = self._make_fused()
 
     def render(
         self, gaussian_map: GaussianMap, T_camera_world: NDArray[np.float64]
     ) -> torch.Tensor:
         """Return the planes (5, H, W) of the map; overwritten by the next call."""
+        if self._fused:
+            self._fused.render(gaussian_map, T_camera_world, self._image)
+            return self._image
         self._plan.project(
             gaussian_map.parameters,
             gaussian_map.count,
@@ -122,11 +138,12 @@ class MapOptimizer:
         observe: bool = False,
     ) -> float:
         """Take one step against one keyframe; returns the loss before it."""
+        ((rgb, depth),) = self.images_of([keyframe])
         image = self.render(gaussian_map, keyframe.T_camera_world)
         loss = self._loss.evaluate(
             image,
-            self._rgb.copy_(keyframe.rgb).div_(255),
-            keyframe.depth,
+            self._rgb.copy_(rgb).div_(255),
+            depth,
             gradient=self._grad_image,
             error=self._error,
             gain=keyframe.gain,

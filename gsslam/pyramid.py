@@ -62,12 +62,13 @@ class FrameBuffers:
         return self._levels
 
     def copy_images(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return copies of the loaded frame's colours (3, H, W) uint8 and depth (H, W) in metres.
+        """Return the loaded frame's colours (3, H, W) uint8 and depth (H, W) in metres, copied.
 
-        Depth is 0 where it is not finite.
+        They lie in the host's memory whatever the device. Depth is 0 where it is not finite.
         """
-        rgb = self._rgb.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
-        return rgb, self._levels[0].depth.clone()
+        rgb = self._host_rgb.permute(2, 0, 1)
+        depth = torch.nan_to_num(self._host_depth, nan=0.0, posinf=0.0, neginf=0.0)
+        return rgb.clone(memory_format=torch.contiguous_format), depth
 
 
 def build_pyramid(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 from gsslam.export.ply import read_ply
@@ -28,8 +29,7 @@ def evaluate_run(
     run = FinishedRun.read(path, dataset_path=dataset_path)
     state = read_ply(run.folder.map)
     dataset = run.source.open()
-    stored_costs = ("loop_s", "peak_memory_mb", "peak_budget_mb", "gpu_memory_mb")
-    cost = Cost(*(run.metrics.get(name) for name in stored_costs))
+    cost = Cost(**{stored.name: run.metrics.get(stored.name) for stored in fields(Cost)})
     tracked = TrackedSequence(run.records, run.trajectory, cost)
     with (
         make_slam(run.config, dataset.camera, device, slam_factory) as slam,

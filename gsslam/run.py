@@ -12,10 +12,12 @@ import gsslam
 from gsslam.camera import Camera
 from gsslam.checkpoint import Checkpoint
 from gsslam.config import SlamConfig
+from gsslam.device import resolve_device
 from gsslam.errors import CheckpointError, ConfigError, DatasetError, OutputError
 from gsslam.export.compact import write_compact
 from gsslam.export.ply import write_ply
 from gsslam.extras import require
+from gsslam.gpu_memory import GpuMemory
 from gsslam.interrupt import interruptible
 from gsslam.observer import Observer, Unobserved
 from gsslam.presets import config_hash
@@ -136,6 +138,7 @@ class _Run:
         """Track, save what evaluation needs, and evaluate."""
         folder, trace = self.folder, Trace(enabled=self.options.trace)
         recorder.clear()
+        gpu = GpuMemory(resolve_device(self.options.device))
         with interruptible() as interrupt, self._make_slam(trace) as slam:
             loop = TrackingLoop(
                 *(self.dataset, slam, self.config, self.options.loop),
@@ -144,6 +147,7 @@ class _Run:
                 save=self._save,
                 trace=trace,
                 observer=self.observer or Unobserved(),
+                gpu=gpu,
             ).run(checkpoint)
             if self.options.trace:
                 trace.write(folder.trace)

@@ -14,6 +14,7 @@ from gsslam.checkpoint import Checkpoint
 from gsslam.config import SlamConfig
 from gsslam.errors import BadFrameError, DatasetError
 from gsslam.evaluation.records import FrameRecord
+from gsslam.gpu_memory import GpuMemory
 from gsslam.interrupt import Interrupt
 from gsslam.keyframes import is_heldout
 from gsslam.observer import Observer
@@ -75,15 +76,16 @@ class TrackingLoop:
         save: Callable[[Checkpoint], None],
         trace: Trace,
         observer: Observer,
+        gpu: GpuMemory,
     ) -> None:
-        """``save`` is given a checkpoint whenever one is due."""
+        """``save`` is given a checkpoint whenever one is due; ``gpu`` was made before ``slam``."""
         self._dataset, self._slam, self._config = dataset, slam, config
         self._options = options
         self._interrupt = interrupt
         self._on_progress = on_progress
         self._save = save
         self._trace = trace
-        self._observer = observer
+        self._observer, self._gpu = observer, gpu
         self._records: list[FrameRecord] = []
         self._started = time.perf_counter()
 
@@ -152,6 +154,8 @@ class TrackingLoop:
             return
         result = self._slam.track(frame)
         self._observer.on_frame(frame, result)
+        if result.is_keyframe:
+            self._gpu.sample()
         if not result.tracked:
             _log.warning("lost frame %d: %s", index, result.reason)
         elif self._records and self._records[-1].status == "lost":
@@ -203,7 +207,14 @@ class TrackingLoop:
         trajectory = Trajectory(finished.timestamps[:count], finished.T_world_camera[:count])
         counted = max((record.memory_mb or 0.0 for record in self._records), default=0.0)
         loop_s = time.perf_counter() - self._started
-        cost = Cost(loop_s, _peak_memory_mb(), counted, _gpu_memory_mb())
+        self._gpu.sample()
+        if description := self._gpu.described():
+            _log.info("%s", description)
+        cost = Cost(
+            *(loop_s, _peak_memory_mb(), counted),
+            gpu_memory_mb=self._gpu.run_mb,
+            gpu_context_mb=self._gpu.context_mb,
+        )
         tracked = TrackedSequence(self._records, trajectory, cost)
         return LoopResult(tracked, self._interrupt.requested, failure)
 
@@ -213,15 +224,3 @@ def _peak_memory_mb() -> float:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts kibibytes, macOS bytes.
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
-
-
-def _gpu_memory_mb() -> float | None:
-    """Return the memory in use on the GPU, by whomever, in 1e6 bytes; None where none is used.
-
-    What a run takes there it keeps to its end, so that this is its peak.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return None
-    free, total = torch.cuda.mem_get_info()
-    return float(total - free) / 1e6

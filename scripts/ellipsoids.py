@@ -98,11 +98,12 @@ class GsplatOptimizer(MapOptimizer):
         count = gaussian_map.count
         live = gaussian_map.live.detach().requires_grad_()
         pose = _pose(keyframe.T_camera_world, self._rates.device).requires_grad_(refine_pose)
+        ((rgb, depth),) = self.images_of([keyframe])
         image = self._planes(live, pose)
         loss = self._loss.evaluate(
             image.detach(),
-            self._rgb.copy_(keyframe.rgb).div_(255),
-            keyframe.depth,
+            self._rgb.copy_(rgb).div_(255),
+            depth,
             gradient=self._grad_image,
             error=self._error,
             gain=keyframe.gain,

@@ -7,7 +7,8 @@ PYTHON=${PYTHON:-python3}
 BENCH_OPTIONS=${BENCH_OPTIONS:-}
 TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations.py tests/test_fused.py
     tests/test_operations.py tests/test_recorder.py tests/test_pyramid.py tests/test_pipeline.py
-    tests/test_checkpoint.py tests/diagnosis tests/attention/test_cuda.py"
+    tests/test_checkpoint.py tests/test_window_images.py tests/test_gaussian_map.py tests/test_gpu_memory.py
+    tests/scripts/test_gpu_memory.py tests/diagnosis tests/attention/test_cuda.py"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 build() {

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from gsslam import geometry
+from gsslam import gaussian_map, geometry
 from gsslam.config import MappingConfig, SlamConfig, TrackingConfig
 from gsslam.datasets import open_dataset
 from gsslam.fused import LIST_MARGIN
 from gsslam.gaussian_map import GaussianMap
 from gsslam.keyframes import Keyframe
 from gsslam.optimize import MapOptimizer
-from gsslam.pyramid import build_pyramid
+from gsslam.pyramid import ImageLevel, build_pyramid
+from gsslam.raster.plan import RasterPlan
 from gsslam.raster.reference import rasterize_reference
 from gsslam.slam import Slam
 from gsslam.tracking import Tracker
@@ -53,11 +54,20 @@ def keyframes(spheres: torch.Tensor, device: str) -> list[Keyframe]:
     return result
 
 
-def optimise(spheres: torch.Tensor, device: str, steps: int, observed: int = 0):
-    gaussian_map = GaussianMap(spheres.shape[1] + 7, device=device)
+def optimise(
+    spheres: torch.Tensor,
+    device: str,
+    steps: int,
+    observed: int = 0,
+    *,
+    images_on: str | None = None,
+    optimizer: MapOptimizer | None = None,
+    capacity: int | None = None,
+):
+    gaussian_map = GaussianMap(capacity or spheres.shape[1] + 7, device=device)
     gaussian_map.insert(spheres.to(device))
-    frames = keyframes(scene(400), device)
-    optimizer = MapOptimizer(MappingConfig(), CAMERA, LOW_PASS, device, 0.75)
+    frames = keyframes(scene(400), images_on or device)
+    optimizer = optimizer or MapOptimizer(MappingConfig(), CAMERA, LOW_PASS, device, 0.75)
     tasks = [(i % 3, i % 3 > 0) for i in range(steps)]
     losses = optimizer.run(gaussian_map, frames, tasks, observed)
     return gaussian_map, frames, np.array(losses)
@@ -116,6 +126,57 @@ def test_mapping_makes_room_and_loses_no_step() -> None:
     assert (losses > 0).all()
     assert [frame.steps for frame in frames] == [0, 2, 2]
     assert int(gaussian_map.adam.steps.max()) == 6
+
+
+def test_images_from_the_host_give_the_bytes_of_images_on_the_gpu() -> None:
+    there = optimise(scene(3000, 1), "cuda", 12, 3)
+    away = optimise(scene(3000, 1), "cuda", 12, 3, images_on="cpu")
+    assert torch.equal(there[0].parameters, away[0].parameters)
+    assert torch.equal(there[0].observations.statistics, away[0].observations.statistics)
+    assert np.array_equal(there[2], away[2])
+
+
+def test_a_plan_that_grew_with_its_map_gives_the_bytes_of_a_new_one() -> None:
+    grown = MapOptimizer(MappingConfig(), CAMERA, LOW_PASS, "cuda", 0.75)
+    # More and fewer spheres, in arrays of all lengths: with spare room, and past all of it.
+    for count, capacity in ((300, 90_000), (4000, 90_000), (9000, 9000), (5000, 70_000), (1, 1)):
+        spheres = scene(count, count)
+        ours = optimise(spheres, "cuda", 6, 2, optimizer=grown, capacity=capacity)
+        theirs = optimise(spheres, "cuda", 6, 2, capacity=capacity)
+        assert torch.equal(ours[0].live, theirs[0].live), count
+        assert torch.equal(ours[0].observations.statistics, theirs[0].observations.statistics)
+        assert np.array_equal(ours[2], theirs[2])
+
+
+def test_a_map_that_grew_gives_the_bytes_of_one_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    ordinary = optimise(scene(3000, 1), "cuda", 6, 2)
+    monkeypatch.setattr(gaussian_map, "first_room", lambda capacity, device: 40)
+    grown = optimise(scene(3000, 1), "cuda", 6, 2)
+    assert torch.equal(ordinary[0].live, grown[0].live)
+    assert np.array_equal(ordinary[2], grown[2])
+
+
+@pytest.mark.parametrize("count", [0, 1, 600])
+def test_sanitize_rendering_between_steps_is_that_of_a_plan_alone(count: int) -> None:
+    optimizer = MapOptimizer(MappingConfig(), CAMERA, LOW_PASS, "cuda", 0.75)
+    T = random_pose(np.random.default_rng(3)).numpy()
+    plan = RasterPlan(device="cuda")
+    for spheres in (scene(2), scene(400), scene(600)[:, :count]):
+        room = GaussianMap(700, device="cuda")
+        room.insert(spheres.cuda())
+        planes = optimizer.render(room, T)
+        expected = torch.empty_like(planes)
+        plan.project(room.parameters, room.count, CAMERA, T, LOW_PASS)
+        plan.forward(expected)
+        assert torch.equal(planes, expected)
+        optimise(spheres, "cuda", 1, optimizer=optimizer)
+
+
+def test_lists_take_what_the_spheres_need_and_not_the_capacity() -> None:
+    optimizer = MapOptimizer(MappingConfig(), CAMERA, LOW_PASS, "cuda", 0.75)
+    optimise(scene(3000), "cuda", 3, 1, optimizer=optimizer, capacity=500_000)
+    # Five million cells of 60 bytes were there once.
+    assert optimizer.memory().lists < 30e6
 
 
 def test_sanitize_mapping() -> None:
@@ -184,6 +245,23 @@ def test_rounds_of_the_graph_are_the_iterations_one_by_one(
     assert (plain.gain, plain.bias) == (graph.gain, graph.bias)
     assert plain.iterations == graph.iterations
     assert plain.equations.cost == graph.equations.cost
+
+
+def test_a_tracker_that_lacked_room_finds_what_one_with_room_finds() -> None:
+    spheres = scene(40_000, 2)
+    spheres[3] += 1.5  # more cells than the first size of the lists holds
+    rng = np.random.default_rng(11)
+    T = random_pose(rng).numpy()
+    planes = rasterize_reference(spheres[:, :400], torch.from_numpy(T), CAMERA, LOW_PASS)
+    rgb = planes[:3].float().contiguous().cuda()
+    depth = (planes[3] / planes[4].clamp(min=0.1)).float().cuda()
+    levels = [ImageLevel(CAMERA, rgb, depth)]
+    tracker = Tracker(TrackingConfig(silhouette_threshold=0.5), LOW_PASS, "cuda")
+    start = geometry.exp_se3(0.01 * rng.normal(size=6)) @ T
+    found = [tracker.estimate(spheres.cuda(), 40_000, levels, [start], 1.0, 0.0) for _ in range(3)]
+    for again in found[1:]:
+        assert np.array_equal(again.T_camera_world, found[0].T_camera_world)
+        assert again.iterations == found[0].iterations
 
 
 def test_sanitize_tracking() -> None:

@@ -48,20 +48,29 @@ def test_the_fused_steps_pass_what_the_table_wants(monkeypatch: pytest.MonkeyPat
     camera = Camera(WIDTH, HEIGHT, 8.0, 8.0, 4.0, 3.0)
     gaussian_map = GaussianMap(CAPACITY)
     rgb, depth = torch.zeros(3, HEIGHT, WIDTH, dtype=torch.uint8), torch.ones(HEIGHT, WIDTH)
+    images = rgb, depth
     keyframe = Keyframe(0, np.eye(4), 1.0, 0.0, rgb, depth)
     adam = (0.9, 0.99, 1e-8)
     mapping = fused.FusedMapping(MappingConfig(), camera, 0.3, [1e-3] * 8, adam, "cpu", decay=0.9)
     with pytest.raises(NativeError, match="nothing was run"):
-        mapping.run(gaussian_map, [keyframe, keyframe], [(0, False), (1, True)], observed=5)
+        mapping.run(gaussian_map, [keyframe] * 2, [images] * 2, [(0, False), (1, True)], observed=5)
     *_, states, tasks, statistics, decay, observed = UnrunPlan.checked["Mapping.run"]
     assert statistics == gaussian_map.observations.statistics.data_ptr()
     assert (decay, observed) == (0.9, 2)
     pose = np.eye(4)[:3].ravel().tolist()
     state = (pose, 1.0, 0.0, [0.0] * 8, [0.0] * 8, 0, rgb.data_ptr(), depth.data_ptr())
     assert (states, tasks) == ([state, state], [(0, False), (1, True)])
-    keyframe.depth = torch.ones(HEIGHT, WIDTH + 1)
+    images = rgb, torch.ones(HEIGHT, WIDTH + 1)
     with pytest.raises(NativeError, match=r"Mapping.run: keyframes\[0\]: depth must be"):
-        mapping.run(gaussian_map, [keyframe], [(0, False)], observed=0)
+        mapping.run(gaussian_map, [keyframe], [images], [(0, False)], observed=0)
+    planes = torch.zeros(5, HEIGHT, WIDTH)
+    with pytest.raises(NativeError, match="nothing was run"):
+        mapping.render(gaussian_map, np.eye(4), planes)
+    address, capacity, count, _, image = UnrunPlan.checked["Mapping.render"]
+    assert (address, capacity) == (gaussian_map.parameters.data_ptr(), CAPACITY)
+    assert (count, image) == (0, planes.data_ptr())
+    with pytest.raises(NativeError, match=r"Mapping.render: image must be"):
+        mapping.render(gaussian_map, np.eye(4), planes[:4])
 
     weights = ResidualWeights(0.05, 0.1, 0.01, 0.003, 0.5)
     tracker = fused.FusedTracker(weights, 0.3, 0.01, 1e-4, (1e-4, 1e-7, 10.0), "cpu")

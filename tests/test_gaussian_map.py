@@ -8,8 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gsslam import gaussian_map as gaussian_map_module
+from gsslam.config import MappingConfig, SlamConfig
+from gsslam.datasets import open_dataset
 from gsslam.errors import CheckpointError, ConfigError
 from gsslam.gaussian_map import GaussianMap
+from gsslam.slam import Slam
+from tests.conftest import usable_device
 
 
 def numbered(numbers: list[int]) -> torch.Tensor:
@@ -21,7 +26,6 @@ def mark(gaussian_map: GaussianMap) -> None:
     """Give every live sphere moments and steps that tell which sphere they belong to."""
     live = slice(gaussian_map.count)
     number = gaussian_map.parameters[0, live]
-    gaussian_map.gradient[:, live] = number
     gaussian_map.adam.first_moment[:, live] = 2 * number
     gaussian_map.adam.second_moment[:, live] = 3 * number
     gaussian_map.adam.steps[live] = number.int()
@@ -32,7 +36,6 @@ def check(gaussian_map: GaussianMap, expected: set[int]) -> None:
     number = gaussian_map.parameters[0, live]
     assert sorted(number.tolist()) == sorted(expected)
     assert torch.equal(gaussian_map.live, number + torch.arange(8)[:, None] / 16)
-    assert (gaussian_map.gradient[:, live] == number).all()
     assert (gaussian_map.adam.first_moment[:, live] == 2 * number).all()
     assert (gaussian_map.adam.second_moment[:, live] == 3 * number).all()
     assert (gaussian_map.adam.steps[live] == number.int()).all()
@@ -84,8 +87,7 @@ def test_a_reused_slot_starts_afresh() -> None:
     addresses = [array.data_ptr() for array in gaussian_map._arrays()]
     assert gaussian_map.insert(numbered([9])) == 1
     assert torch.equal(gaussian_map.live[:, 2:], numbered([9]))
-    for array in (gaussian_map.gradient, gaussian_map.adam.first_moment):
-        assert not array[:, 2].any()
+    assert not gaussian_map.adam.first_moment[:, 2].any()
     assert not gaussian_map.adam.second_moment[:, 2].any()
     assert gaussian_map.adam.steps[2] == 0
     # Nothing was allocated for it.
@@ -105,9 +107,11 @@ def test_state_goes_round_and_is_a_copy() -> None:
     other = GaussianMap(7)
     other.insert(numbered([1, 2]))
     mark(other)
+    other.gradient.fill_(1)
     other.load(state)
     assert torch.equal(other.live, parameters)
     assert not other.adam.steps.any()
+    assert not other.gradient.any()
     with pytest.raises(ConfigError, match=r"7 spheres do not fit into map\.capacity 6"):
         GaussianMap(6).load(state)
 
@@ -117,3 +121,58 @@ def test_bytes_per_sphere_counts_all_arrays() -> None:
     assert GaussianMap(3).bytes_per_sphere() == 4 * (4 * 8 + 1 + 6)
     # Queries have counts of steps and views of their own.
     assert GaussianMap(3, num_features=16).bytes_per_sphere() == 4 * (4 * 24 + 3 + 6)
+
+
+def little_room(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Let maps begin with few columns, as they do on a GPU."""
+    monkeypatch.setattr(gaussian_map_module, "first_room", lambda capacity, device: count)
+
+
+def test_a_map_that_had_to_grow_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = []
+    for count in (100, 3):
+        little_room(monkeypatch, count)
+        grown = GaussianMap(100, num_features=4)
+        for first in range(0, 40, 5):
+            grown.insert(numbered(list(range(first, first + 5))))
+            mark(grown)
+            grown.queries[:, : grown.count] = grown.parameters[0, : grown.count]
+            grown.observations.score[: grown.count] = grown.parameters[0, : grown.count]
+            grown.remove(torch.arange(grown.count) % 5 == 2)
+        maps.append(grown)
+    ours, theirs = maps[1].dump(), maps[0].dump()
+    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    assert maps[1].with_queries.shape[1] == 24  # three columns, doubled
+    assert (maps[1].capacity, maps[1].memory()) == (100, maps[0].memory())
+    little_room(monkeypatch, 5)
+    resumed = GaussianMap(100, num_features=4)
+    resumed.restore(ours)
+    assert all(np.array_equal(resumed.dump()[name], ours[name]) for name in ours)
+
+
+def test_a_run_whose_map_had_to_grow_has_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = open_dataset("synthetic/room", None, resolution=(48, 36), max_frames=10)
+    config = SlamConfig(mapping=MappingConfig(iterations=3, first_iterations=3))
+    found = []
+    for count in (config.map.capacity, 100):
+        little_room(monkeypatch, count)
+        with Slam(config, dataset.camera) as slam:
+            used = [slam.track(dataset[i]).memory_mb for i in range(10)]
+            found.append((slam.finish().T_world_camera, slam.map.live.clone(), used))
+            assert slam.map.parameters.shape[1] < 2 * max(count, slam.map.count)
+    assert np.array_equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert found[0][2] == found[1][2]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_only_who_wants_a_gradient_makes_one() -> None:
+    usable_device("cuda")
+    gaussian_map = GaussianMap(100, 16, "cuda")
+    before = gaussian_map.memory().moments
+    assert gaussian_map.gradient.shape == (8, 100)
+    assert not gaussian_map.gradient_with_queries.any()
+    assert gaussian_map.memory().moments == before + 4 * 24 * 100
+    # The same one every time.
+    gaussian_map.query_gradient.fill_(2)
+    assert (gaussian_map.gradient_with_queries[8:] == 2).all()

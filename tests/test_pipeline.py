@@ -159,7 +159,7 @@ def test_nothing_is_allocated_on_the_gpu_once_all_has_been_seen() -> None:
             if index in (29, 59):
                 assert slam.map.count > 0  # waits for mapping
                 free.append(torch.cuda.mem_get_info()[0])
-    # A block of torch's for the keyframes' images may be added.
+    # Lists may have become a little longer.
     assert free[0] - free[1] <= 2 * 2**20
 
 

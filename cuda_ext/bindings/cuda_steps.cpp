@@ -142,6 +142,14 @@ void bind_cuda_steps(nb::module_& m) {
                                           keyframe_rates[1]};
              new (self) CudaMapping(options, sphere_rates, device);
            })
+      .def(
+          "render",
+          [](CudaMapping& mapping, uintptr_t parameters, int64_t capacity, int64_t count,
+             const View& view, uintptr_t image, uintptr_t stream) {
+            mapping.render(sphere_matrix(parameters, capacity, count), view, pointer<float>(image),
+                           reinterpret_cast<cudaStream_t>(stream));
+          },
+          no_gil)
       .def("run", &run_mapping, no_gil)
       .def("bytes", &CudaMapping::bytes);
   nb::class_<TrackerResult>(m, "TrackerResult")

@@ -227,8 +227,8 @@ CudaMapping::CudaMapping(const MappingOptions& options, const std::vector<float>
 void CudaMapping::prepare(const AdamSpheres& spheres, size_t keyframes, size_t tasks,
                           const MappingStatistics& statistics, cudaStream_t stream) {
   const Pinhole& camera = options_.camera;
-  raster_.prepare({spheres.parameters, spheres.capacity, spheres.count}, spheres.capacity,
-                  camera.width, camera.height, false, true, stream);
+  raster_.prepare({spheres.parameters, spheres.capacity, spheres.count}, camera.width,
+                  camera.height, kForBackward | kForGraph, stream);
   if (statistics.steps) {
     raster_.reserve_sums(kSums + kStatistics);
     error_.reserve(static_cast<size_t>(camera.width) * camera.height);
@@ -283,6 +283,12 @@ void CudaMapping::take_step(bool with_statistics, cudaStream_t stream) {
   launch_step(plan, stream);  // loads the kernels
   graph.capture(stream, [&](cudaStream_t capture) { launch_step(plan, capture); });
   captured_[with_statistics] = plan;
+}
+
+void CudaMapping::render(const SphereMatrix& spheres, const View& view, float* image,
+                         cudaStream_t stream) {
+  raster_.project(spheres, view, stream);
+  raster_.forward(image, stream);
 }
 
 std::vector<double> CudaMapping::run(AdamSpheres spheres, std::vector<MappingKeyframe>& keyframes,

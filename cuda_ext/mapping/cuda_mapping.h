@@ -76,6 +76,10 @@ class CudaMapping {
   // learning_rates: of each row of the parameters, on the host.
   CudaMapping(const MappingOptions& options, const std::vector<float>& learning_rates, int device);
 
+  // Writes the (5, height, width) image of a view, with the buffers of the steps: they never draw
+  // at the same time.
+  void render(const SphereMatrix& spheres, const View& view, float* image, cudaStream_t stream);
+
   // Takes the steps, one for each task, and returns the loss before each. `spheres` lie on the
   // device (its gradient and learning rates are not used); keyframes come back stepped. Waits.
   std::vector<double> run(AdamSpheres spheres, std::vector<MappingKeyframe>& keyframes,

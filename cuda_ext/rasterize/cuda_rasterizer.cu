@@ -6,18 +6,29 @@
 namespace gsslam {
 namespace {
 
-// Room for entries and cells of a map of unknown looks: grown where it is too small.
-constexpr uint64_t kEntriesOfSphere = 3, kCellsOfSphere = 10;
+// What a map's spheres reach on average, out of view or in it; passes tell where it is more.
+constexpr uint64_t kEntriesOfSphere = 2, kCellsOfSphere = 6;
 constexpr uint64_t kLeastEntries = uint64_t{1} << 16;
 
 constexpr int kSegmentBlocks = 4;  // on a multiprocessor
 
 constexpr uint64_t kMostEntries = std::numeric_limits<uint32_t>::max();
+constexpr uint64_t kSphereStep = 4096;
 
-uint64_t half_more(uint64_t size) { return size + size / 2; }
+// A slot of the backward pass takes far more than what else there is of a cell, so that room to
+// spare is dear, and making new room now and then is not.
+uint64_t with_spare(uint64_t size) { return size + size / 8; }
 
 // The same, but no more than can be counted, unless that is too little anyway.
-uint64_t room_for(uint64_t size) { return std::max(size, std::min(half_more(size), kMostEntries)); }
+uint64_t room_for(uint64_t size) {
+  return std::max(size, std::min(with_spare(size), kMostEntries));
+}
+
+// The same in steps, but no more than a map holds.
+size_t room_for_spheres(const SphereMatrix& spheres) {
+  const uint64_t room = with_spare(spheres.count) / kSphereStep * kSphereStep + kSphereStep;
+  return std::max<int64_t>(std::min<int64_t>(room, spheres.capacity), 1);
+}
 
 }  // namespace
 
@@ -32,34 +43,38 @@ CudaRasterizer::CudaRasterizer(int num_features, int device)
   segment_blocks_ = kSegmentBlocks * processors;
 }
 
-void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int width, int height,
-                             bool for_tracking, bool with_sums, cudaStream_t stream) {
-  if (max_count > kMaxSpheres)
+void CudaRasterizer::reserve_spheres(const SphereMatrix& spheres) {
+  if (splats_.size() && spheres.count <= static_cast<int64_t>(splats_.size())) return;
+  const size_t room = room_for_spheres(spheres);
+  splats_.reserve(room);
+  radius2_.reserve(room);
+  cell_counts_.reserve(room);
+  first_cell_.reserve(room);
+  block_cells_.reserve(blocks_for(room, kBinThreads));
+  warp_cells_.reserve(kBinWarps * block_cells_.size());
+  if (num_features_) features_.reserve(room * num_features_);
+  pose_partials_.reserve(size_t{kPoseSums} * (blocks_for(room, kGatherThreads) + 1));
+}
+
+void CudaRasterizer::prepare(const SphereMatrix& spheres, int width, int height, unsigned uses,
+                             cudaStream_t stream) {
+  if (spheres.count > kMaxSpheres)
     throw CudaError("the CUDA rasteriser draws at most " + std::to_string(kMaxSpheres) +
-                    " spheres, not " + std::to_string(max_count));
+                    " spheres, not " + std::to_string(spheres.count));
+  reserve_spheres(spheres);
   plan_.state = state_.get();
   plan_.parameters = spheres.data;
   plan_.capacity = spheres.capacity;
-  plan_.max_count = max_count;
+  plan_.max_count = spheres.count;
+  if (uses & kForGraph) plan_.max_count = std::min<int64_t>(spheres.capacity, splats_.size());
   plan_.num_features = num_features_;
   plan_.width = width;
   plan_.height = height;
   plan_.tiles_x = (width + kTile - 1) / kTile;
   plan_.tiles_y = (height + kTile - 1) / kTile;
   const size_t tiles = plan_.tiles();
-  const size_t count = std::max<int64_t>(max_count, 1);
-  if (count > splats_.size()) {
-    const size_t room = half_more(count);
-    splats_.reserve(room);
-    radius2_.reserve(room);
-    cell_counts_.reserve(room);
-    first_cell_.reserve(room);
-    block_cells_.reserve(blocks_for(room, kBinThreads));
-    warp_cells_.reserve(kBinWarps * block_cells_.size());
-    if (num_features_) features_.reserve(room * num_features_);
-    pose_partials_.reserve(size_t{kPoseSums} * (blocks_for(room, kGatherThreads) + 1));
-  }
-  if (for_tracking) {
+  const uint64_t count = spheres.count;
+  if (uses & kForTracking) {
     pose_splats_.reserve(splats_.size());
     listed_at_.reserve(splats_.size());
   }
@@ -68,12 +83,12 @@ void CudaRasterizer::prepare(const SphereMatrix& spheres, int64_t max_count, int
   tile_order_.reserve(tiles);
   cell_lists_.reserve(kTileCells * tiles);
   // Only images without features are blended in segments; the tracker goes through whole lists.
-  if (num_features_ == 0 && !for_tracking) {
+  if (num_features_ == 0 && !(uses & kForTracking)) {
     segments_.reserve(kMaxSegments);
     segment_progress_.reserve(2 * kMaxSegments);
     segment_pixels_.reserve(size_t{kMaxSegments} * kSegmentPlanes * 32);
   }
-  if (with_sums) reserve_sums(kSums + num_features_);
+  if (uses & kForBackward) reserve_sums(kSums + num_features_);
   reserve_entries(std::max(plan_.max_entries, std::max(kLeastEntries, kEntriesOfSphere * count)),
                   std::max(plan_.max_cells, std::max(kLeastEntries, kCellsOfSphere * count)));
 }
@@ -150,7 +165,8 @@ int64_t CudaRasterizer::project(const SphereMatrix& spheres, const View& view,
 void CudaRasterizer::queue_project(const SphereMatrix& spheres, const View& view,
                                    cudaStream_t stream) {
   const DeviceGuard guard(device_);
-  prepare(spheres, spheres.count, view.width, view.height, pose_splats_.size() > 0, false, stream);
+  const unsigned uses = pose_splats_.size() ? kForTracking : kForImage;
+  prepare(spheres, view.width, view.height, uses, stream);
   begin_pass(spheres.count, view, 0.0f, stream);
   bin(stream);
   has_blended_ = false;

@@ -10,6 +10,16 @@
 
 namespace gsslam {
 
+// What room is made for; flags.
+enum RasterUse : unsigned {
+  kForImage = 0,
+  kForTracking = 1,  // normal equations, for which lists are gone through as a whole
+  kForBackward = 2,
+  // Launches cover all the spheres that there is room for, not only those that there are: a graph
+  // captured with them goes on being of use while the map grows.
+  kForGraph = 4,
+};
+
 class CudaRasterizer {
  public:
   CudaRasterizer(int num_features, int device);
@@ -37,9 +47,9 @@ class CudaRasterizer {
                 cudaStream_t stream);
 
   // The parts of the above, for fused steps: no allocation and no waiting.
-  // Makes room for `max_count` spheres on an image of this size.
-  void prepare(const SphereMatrix& spheres, int64_t max_count, int width, int height,
-               bool for_tracking, bool with_sums, cudaStream_t stream);
+  // Makes room for the spheres on an image of this size.
+  void prepare(const SphereMatrix& spheres, int width, int height, unsigned uses,
+               cudaStream_t stream);
   // Gives the device the pass's state. Kernels may set another view.
   void begin_pass(int64_t count, const View& view, float margin, cudaStream_t stream) const;
   void reserve_sums(int stride);        // room for so many sums of each cell
@@ -56,6 +66,7 @@ class CudaRasterizer {
   size_t bytes() const;  // of device memory
 
  private:
+  void reserve_spheres(const SphereMatrix& spheres);
   void reserve_entries(uint64_t entries, uint64_t cells);
   int sum_stride(const float* error) const;  // numbers of a slot
 

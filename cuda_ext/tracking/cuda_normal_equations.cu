@@ -241,8 +241,8 @@ void CudaTracking::normal_equations(CudaRasterizer& rasterizer, const Observatio
                                     cudaStream_t stream) {
   const DeviceGuard guard(device_);
   const RasterPlan& raster = rasterizer.plan();
-  rasterizer.prepare({raster.parameters, raster.capacity, raster.max_count}, raster.max_count,
-                     raster.width, raster.height, true, false, stream);
+  rasterizer.prepare({raster.parameters, raster.capacity, raster.max_count}, raster.width,
+                     raster.height, kForTracking, stream);
   launch_pose_splats(rasterizer.plan(), stream);
   partials_.reserve(size_t{kBlocksOfTile} * raster.tiles() * kTrackSums);
   upload(seen_.get(), seen, stream);

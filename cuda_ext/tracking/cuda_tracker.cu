@@ -230,8 +230,8 @@ void CudaTracker::prepare(const SphereMatrix& spheres, const std::vector<Trackin
   int most_tiles = 0;
   for (int pass = 0; pass < 2; ++pass) {  // the first makes room, the second takes addresses
     for (const TrackingLevel& level : levels) {
-      raster_.prepare(spheres, spheres.capacity, level.camera.width, level.camera.height, true,
-                      false, stream);
+      raster_.prepare(spheres, level.camera.width, level.camera.height, kForTracking | kForGraph,
+                      stream);
       most_tiles = std::max(most_tiles, raster_.plan().tiles());
       partials_.reserve(size_t{kBlocksOfTile} * most_tiles * kTrackSums);
       if (pass == 0) continue;

@@ -52,8 +52,10 @@ class Cost:
     peak_memory_mb: float | None
     # Largest of what the memory budget counts.
     peak_budget_mb: float | None
-    # Memory in use on the GPU at that point, other programs' included; None without a GPU.
+    # Most GPU memory that the run took, and what was in use before it: the context of this process
+    # and other programs. None without a GPU.
     gpu_memory_mb: float | None = None
+    gpu_context_mb: float | None = None
 
     def metrics(self, records: Sequence[FrameRecord], spheres: int) -> list[Metric]:
         """Return the metrics of time and memory."""
@@ -62,6 +64,7 @@ class Cost:
             Metric("loop_s", self.loop_s, "s"),
             Metric("peak_memory_mb", self.peak_memory_mb, "MB"),
             Metric("gpu_memory_mb", self.gpu_memory_mb, "MB"),
+            Metric("gpu_context_mb", self.gpu_context_mb, "MB"),
             Metric("peak_budget_mb", self.peak_budget_mb, "MB"),
             Metric("spheres", spheres, ""),
         ]

@@ -143,7 +143,7 @@ def test_the_table_says_what_metrics_json_says(
     assert rows["ATE RMSE, all frames"] == f"{metrics['ate_rmse_cm']:.2f} cm"
     assert rows["PSNR, all frames"] == f"{metrics['psnr_db']:.2f} dB"
     assert rows["spheres"] == f"{metrics['spheres']:,} "
-    assert rows["memory in use on the GPU"].startswith("- ")
+    assert rows["peak memory of the run on the GPU"].startswith("- ")
     text = browser_page.inner_text("body")
     assert "synthetic/room" in text
     assert "ATE RMSE" in browser_page.inner_html("svg >> nth=1")
