@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "attention/cuda_attention_launch.cuh"
+#include "attention/hopper_forward.h"
 #include "common/cuda_memory.h"
 
 namespace gsslam {
@@ -52,13 +53,16 @@ void forward(const CudaAttentionInput& input, void* output, float* log_sum_exp, 
 }  // namespace
 
 int64_t cuda_attention_forward_parts(const AttentionShape& shape, int device) {
+  if (hopper_forward_takes(shape, device)) return hopper_forward_parts(shape, device);
   return pass_part_size<Pass::output>(shape, device);
 }
 
 void cuda_attention_forward(const CudaAttentionInput& input, void* output, float* log_sum_exp,
                             float* parts, int device, cudaStream_t stream) {
   const DeviceGuard guard(device);
-  if (input.bfloat16)
+  if (hopper_forward_takes(input.shape, device))
+    hopper_forward(input, output, log_sum_exp, parts, device, stream);
+  else if (input.bfloat16)
     forward<__nv_bfloat16>(input, output, log_sum_exp, parts, device, stream);
   else
     forward<__half>(input, output, log_sum_exp, parts, device, stream);

@@ -57,7 +57,7 @@ HopperWork work_of(const AttentionShape& s, int chunk, int device) {
   w.chunks = (s.value_dim + chunk - 1) / chunk;
   w.blocks = s.batch * s.heads * w.row_blocks * w.chunks;
   const int64_t places = device_attribute(cudaDevAttrMultiProcessorCount, device);
-  const int64_t tile = chunk <= 128 ? 128 : 64, tiles = (s.keys + tile - 1) / tile;
+  const int64_t tile = chunk <= 64 ? 128 : 64, tiles = (s.keys + tile - 1) / tile;
   const int64_t rest = w.blocks % places;
   w.whole = w.blocks - rest;
   w.splits = 1;
@@ -94,7 +94,8 @@ int places_of(const AttentionShape& s, int chunk, int device) {
 
 template <typename T, int kChunk>
 void launch(const HopperForward& a, int device, cudaStream_t stream) {
-  const auto kernel = hopper_forward<T, kChunk>;
+  const auto kernel =
+      a.shape.dim <= 32 ? hopper_forward<T, kChunk, 2> : hopper_forward<T, kChunk, 4>;
   const int bytes = HopperLayout<kChunk>(a.shape.dim).bytes(a.places);
   GSSLAM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   const int64_t places = device_attribute(cudaDevAttrMultiProcessorCount, device);
@@ -140,7 +141,7 @@ void hopper_forward(const CudaAttentionInput& input, void* output, float* log_su
                     int device, cudaStream_t stream) {
   const AttentionShape& s = input.shape;
   const int chunk = chunk_of(s.value_dim);
-  const int tile = chunk <= 128 ? 128 : 64;
+  const int tile = chunk <= 64 ? 128 : 64;
   HopperForward a{};
   a.shape = s;
   a.mask = input.mask;

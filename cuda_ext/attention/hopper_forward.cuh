@@ -14,7 +14,7 @@ inline constexpr int kHopperRows = 128, kHopperThreads = 3 * 128;
 
 // Keys of a tile: sums and scores of a warpgroup share its registers.
 template <int kChunk>
-inline constexpr int kHopperTile = kChunk <= 128 ? 128 : 64;
+inline constexpr int kHopperTile = kChunk <= 64 ? 128 : 64;
 
 // Blocks of rows times chunks of columns. The first `whole` have all keys; those behind are split
 // by keys in `splits`, so that the last turn of a GPU's multiprocessors is a full one.
@@ -79,6 +79,9 @@ struct HopperLayout {
   static constexpr int kQueryGroupBytes = kHopperRows * kGroupBytes;
   static constexpr int kPlaceBytes = kPlaceGroups * kTileGroupBytes;
   static constexpr int kBarrierBytes = 256, kMostPlaces = 8;
+  // Of a thread; the multiprocessor has 65,536.
+  static constexpr int kCopyingRegisters = kChunk == 256 ? 24 : 40;
+  static constexpr int kSummingRegisters = kChunk == 256 ? 240 : 232;
   int groups, key_places, query_bytes;
 
   __host__ __device__ explicit HopperLayout(int64_t dim)
@@ -214,26 +217,36 @@ struct HopperShared {
 
 __device__ __forceinline__ bool first_of_warp() { return threadIdx.x % 32 == 0; }
 
-// Scores of a warpgroup's queries and the ring's next tile of keys, begun and not waited for.
-template <typename T, int kChunk>
+// Scores of a warpgroup's queries and the ring's next tile of keys, begun and not waited for. The
+// loop has no branches inside, since products in different blocks of code would not overlap.
+template <typename T, int kChunk, int kSteps>
 __device__ __forceinline__ void begin_scores(float (&scores)[kHopperTile<kChunk> / 2],
                                              TileRing& ring, uint32_t query,
-                                             const HopperLayout<kChunk>& at, int steps) {
+                                             const HopperLayout<kChunk>& at) {
   using Layout = HopperLayout<kChunk>;
+  ring.wait_full();
   products_begin();
-  for (int g = 0; g < at.groups; ++g) {
-    const int place_group = g % Layout::kPlaceGroups;
-    if (place_group == 0) ring.wait_full();
-    const uint32_t rows = query + g * Layout::kQueryGroupBytes;
-    const uint32_t keys = ring.address() + place_group * Layout::kTileGroupBytes;
+  uint32_t rows = query, keys = ring.address();
+  row_product<T, Layout::kTile, false>(scores, factor(rows, 0), factor(keys, 0));
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (4 * g + i < steps)
-        row_product<T, Layout::kTile>(scores, factor(rows + 32 * i, 0), factor(keys + 32 * i, 0),
-                                      g + i > 0);
-    if (place_group == Layout::kPlaceGroups - 1 || g == at.groups - 1) ring.next();
-  }
+  for (int i = 1; i < kSteps; ++i)
+    row_product<T, Layout::kTile, true>(scores, factor(rows + 32 * i, 0), factor(keys + 32 * i, 0));
+  if constexpr (kSteps == 4)
+    for (int g = 1; g < at.groups; ++g) {
+      rows += Layout::kQueryGroupBytes;
+      keys += Layout::kTileGroupBytes;
+      if (g % Layout::kPlaceGroups == 0) {
+        ring.next();
+        ring.wait_full();
+        keys = ring.address();
+      }
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i)
+        row_product<T, Layout::kTile, true>(scores, factor(rows + 32 * i, 0),
+                                            factor(keys + 32 * i, 0));
+    }
   products_commit();
+  ring.next();
 }
 
 // Adds weights times the ring's next tile of values to the sums, not waited for.
@@ -301,7 +314,7 @@ __device__ __forceinline__ void store_rows(const HopperForward& a, const HopperU
   }
 }
 
-template <typename T, int kChunk>
+template <typename T, int kChunk, int kSteps>
 __device__ __forceinline__ void attend_units(const HopperForward& a, const HopperShared& shared) {
   using Layout = HopperLayout<kChunk>;
   constexpr int kTile = Layout::kTile;
@@ -309,7 +322,6 @@ __device__ __forceinline__ void attend_units(const HopperForward& a, const Hoppe
   const int group = threadIdx.x / 128;
   const int row = 64 * group + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   const uint32_t query = shared.query + 64 * group * kGroupBytes;
-  const int steps = static_cast<int>((a.shape.dim + 15) / 16);
   TileRing ring = shared.ring, used = shared.ring;
   const auto release = [&](int places) {
     for (int i = 0; i < places; ++i) {
@@ -330,34 +342,41 @@ __device__ __forceinline__ void attend_units(const HopperForward& a, const Hoppe
       uint32_t weights[kTile / 4];
       barrier_wait(shared.query_full, query_parity);
       query_parity ^= 1;
-      begin_scores<T, kChunk>(scores, ring, query, at, steps);
+      begin_scores<T, kChunk, kSteps>(scores, ring, query, at);
       products_wait<0>();
       fence_registers(scores);
       release(at.key_places);
       hide_scores<kTile>(scores, a, u.length, u.row + 64 * group, u.row + row, u.begin);
       softmax.take<T, kTile>(scores, weights, factors);
-      fence_registers(weights);
-      for (int tile = 1; tile < u.tiles; ++tile) {
-        begin_scores<T, kChunk>(scores, ring, query, at, steps);
-        begin_values<T, kChunk>(sums, weights, ring);
+      uint32_t others[kTile / 4];
+      // Scores and weights of a tile, while the weights of the one before meet their values. They
+      // lie in two arrays in turn: a copy would have to wait for the products that read it.
+      const auto turn = [&](uint32_t (&before)[kTile / 4], uint32_t (&now)[kTile / 4], int tile) {
+        begin_scores<T, kChunk, kSteps>(scores, ring, query, at);
+        begin_values<T, kChunk>(sums, before, ring);
         products_wait<1>();
         fence_registers(scores);
         release(at.key_places);
         hide_scores<kTile>(scores, a, u.length, u.row + 64 * group, u.row + row,
                            u.begin + tile * kTile);
-        uint32_t next[kTile / 4];
-        const bool changed = softmax.take<T, kTile>(scores, next, factors);
+        const bool changed = softmax.take<T, kTile>(scores, now, factors);
         products_wait<0>();
         fence_registers(sums);
         release(1);
         if (changed) multiply_rows(sums, factors);
-#pragma unroll
-        for (int i = 0; i < kTile / 4; ++i) weights[i] = next[i];
-        fence_registers(sums);
-        fence_registers(weights);
+      };
+      int tile = 1;
+      for (; tile + 1 < u.tiles; tile += 2) {
+        turn(weights, others, tile);
+        turn(others, weights, tile + 1);
       }
+      const bool last_in_others = tile < u.tiles;
+      if (last_in_others) turn(weights, others, tile);
       if (first_of_warp()) barrier_arrive(shared.query_empty);
-      begin_values<T, kChunk>(sums, weights, ring);
+      if (last_in_others)
+        begin_values<T, kChunk>(sums, others, ring);
+      else
+        begin_values<T, kChunk>(sums, weights, ring);
       products_wait<0>();
       fence_registers(sums);
       release(1);
@@ -368,7 +387,8 @@ __device__ __forceinline__ void attend_units(const HopperForward& a, const Hoppe
   }
 }
 
-template <typename T, int kChunk>
+// `kSteps` of 16 channels of queries and keys in a group of columns.
+template <typename T, int kChunk, int kSteps>
 __global__ void __launch_bounds__(kHopperThreads, 1)
     hopper_forward(const __grid_constant__ HopperForward a) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -397,12 +417,12 @@ __global__ void __launch_bounds__(kHopperThreads, 1)
   }
   __syncthreads();
   if (threadIdx.x >= 256) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Layout::kCopyingRegisters));
     if (threadIdx.x == 256)
       copy_units<kChunk>(a, shared.ring, shared.query, shared.query_full, shared.query_empty);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-    attend_units<T, kChunk>(a, shared);
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Layout::kSummingRegisters));
+    attend_units<T, kChunk, kSteps>(a, shared);
   }
 #endif
 }

@@ -6,6 +6,7 @@
 
 namespace gsslam {
 
+#ifdef GSSLAM_HOPPER
 // Whether the GPU and the sizes are for it.
 bool hopper_forward_takes(const AttentionShape& shape, int device);
 
@@ -13,5 +14,10 @@ int64_t hopper_forward_parts(const AttentionShape& shape, int device);
 
 void hopper_forward(const CudaAttentionInput& input, void* output, float* log_sum_exp, float* parts,
                     int device, cudaStream_t stream);
+#else
+inline bool hopper_forward_takes(const AttentionShape&, int) { return false; }
+inline int64_t hopper_forward_parts(const AttentionShape&, int) { return 0; }
+inline void hopper_forward(const CudaAttentionInput&, void*, float*, float*, int, cudaStream_t) {}
+#endif
 
 }  // namespace gsslam

@@ -29,23 +29,19 @@ __device__ __forceinline__ void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Keeps the compiler from moving what uses sums or factors across a wait or a beginning.
+// Keeps the compiler from moving what uses sums across a wait.
 template <int kCount>
 __device__ __forceinline__ void fence_registers(float (&sums)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
-template <int kCount>
-__device__ __forceinline__ void fence_registers(uint32_t (&factors)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(factors[i])::"memory");
-}
 
-#define GSSLAM_SUMS8(c, i)                                                                    \
-  "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), \
-      "+f"(c[i + 6]), "+f"(c[i + 7])
-#define GSSLAM_SUMS32(c, i) \
-  GSSLAM_SUMS8(c, i), GSSLAM_SUMS8(c, i + 8), GSSLAM_SUMS8(c, i + 16), GSSLAM_SUMS8(c, i + 24)
+#define GSSLAM_SUMS8(HOW, c, i)                                                         \
+  HOW(c[i]), HOW(c[i + 1]), HOW(c[i + 2]), HOW(c[i + 3]), HOW(c[i + 4]), HOW(c[i + 5]), \
+      HOW(c[i + 6]), HOW(c[i + 7])
+#define GSSLAM_SUMS32(HOW, c, i)                                                      \
+  GSSLAM_SUMS8(HOW, c, i), GSSLAM_SUMS8(HOW, c, i + 8), GSSLAM_SUMS8(HOW, c, i + 16), \
+      GSSLAM_SUMS8(HOW, c, i + 24)
 
 #define GSSLAM_NAMES0                        \
   "%0, %1, %2, %3, %4, %5, %6, %7, "         \
@@ -71,64 +67,69 @@ __device__ __forceinline__ void fence_registers(uint32_t (&factors)[kCount]) {
   "%112, %113, %114, %115, %116, %117, %118, %119, " \
   "%120, %121, %122, %123, %124, %125, %126, %127"
 
-#define GSSLAM_PRODUCT_SHARED_64(TYPE)                                               \
-  asm volatile(                                                                      \
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                               \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" GSSLAM_NAMES0 \
-      "}, %32, %33, add, 1, 1, 0, 0;\n}\n"                                           \
-      : GSSLAM_SUMS32(c, 0)                                                          \
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+#define GSSLAM_PRODUCT_SHARED_64(TYPE, HOW, ADD)                                              \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" GSSLAM_NAMES0 \
+               "}, %32, %33, " ADD ", 1, 1, 0, 0;"                                            \
+               : GSSLAM_SUMS32(HOW, c, 0)                                                     \
+               : "l"(a), "l"(b))
 
-#define GSSLAM_PRODUCT_SHARED_128(TYPE)                                               \
-  asm volatile(                                                                       \
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"                                \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" GSSLAM_NAMES0 \
-      ", " GSSLAM_NAMES32 "}, %64, %65, add, 1, 1, 0, 0;\n}\n"                        \
-      : GSSLAM_SUMS32(c, 0), GSSLAM_SUMS32(c, 32)                                     \
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)))
+#define GSSLAM_PRODUCT_SHARED_128(TYPE, HOW, ADD)                                              \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" GSSLAM_NAMES0 \
+               ", " GSSLAM_NAMES32 "}, %64, %65, " ADD ", 1, 1, 0, 0;"                         \
+               : GSSLAM_SUMS32(HOW, c, 0), GSSLAM_SUMS32(HOW, c, 32)                           \
+               : "l"(a), "l"(b))
 
 #define GSSLAM_PRODUCT_REGISTERS_64(TYPE)                                                     \
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE " {" GSSLAM_NAMES0 \
                "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"                                    \
-               : GSSLAM_SUMS32(c, 0)                                                          \
+               : GSSLAM_SUMS32("+f", c, 0)                                                    \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 #define GSSLAM_PRODUCT_REGISTERS_128(TYPE)                                                     \
   asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE " {" GSSLAM_NAMES0 \
                ", " GSSLAM_NAMES32 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"                 \
-               : GSSLAM_SUMS32(c, 0), GSSLAM_SUMS32(c, 32)                                     \
+               : GSSLAM_SUMS32("+f", c, 0), GSSLAM_SUMS32("+f", c, 32)                         \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
-#define GSSLAM_PRODUCT_REGISTERS_192(TYPE)                                                     \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32." TYPE "." TYPE " {" GSSLAM_NAMES0 \
-               ", " GSSLAM_NAMES32 ", " GSSLAM_NAMES64                                         \
-               "}, {%96, %97, %98, %99}, %100, 1, 1, 1, 1;"                                    \
-               : GSSLAM_SUMS32(c, 0), GSSLAM_SUMS32(c, 32), GSSLAM_SUMS32(c, 64)               \
+#define GSSLAM_PRODUCT_REGISTERS_192(TYPE)                                                         \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32." TYPE "." TYPE " {" GSSLAM_NAMES0     \
+               ", " GSSLAM_NAMES32 ", " GSSLAM_NAMES64                                             \
+               "}, {%96, %97, %98, %99}, %100, 1, 1, 1, 1;"                                        \
+               : GSSLAM_SUMS32("+f", c, 0), GSSLAM_SUMS32("+f", c, 32), GSSLAM_SUMS32("+f", c, 64) \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 #define GSSLAM_PRODUCT_REGISTERS_256(TYPE)                                                     \
   asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {" GSSLAM_NAMES0 \
                ", " GSSLAM_NAMES32 ", " GSSLAM_NAMES64 ", " GSSLAM_NAMES96                     \
                "}, {%128, %129, %130, %131}, %132, 1, 1, 1, 1;"                                \
-               : GSSLAM_SUMS32(c, 0), GSSLAM_SUMS32(c, 32), GSSLAM_SUMS32(c, 64),              \
-                 GSSLAM_SUMS32(c, 96)                                                          \
+               : GSSLAM_SUMS32("+f", c, 0), GSSLAM_SUMS32("+f", c, 32),                        \
+                 GSSLAM_SUMS32("+f", c, 64), GSSLAM_SUMS32("+f", c, 96)                        \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
-// sums (64, N) = or += a (64, 16) bᵀ (16, N), both in shared memory, rows of b being columns.
-template <typename T, int kN>
-__device__ __forceinline__ void row_product(float (&c)[kN / 2], uint64_t a, uint64_t b, bool add) {
+// sums (64, N) += a (64, 16) bᵀ (16, N), or = where it does not add; both in shared memory, rows of
+// b being columns.
+template <typename T, int kN, bool kAdd>
+__device__ __forceinline__ void row_product(float (&c)[kN / 2], uint64_t a, uint64_t b) {
   static_assert(kN == 64 || kN == 128);
   constexpr bool kHalf = __is_same(T, __half);
   if constexpr (kN == 64) {
-    if constexpr (kHalf)
-      GSSLAM_PRODUCT_SHARED_64("f16");
+    if constexpr (kHalf && kAdd)
+      GSSLAM_PRODUCT_SHARED_64("f16", "+f", "1");
+    else if constexpr (kHalf)
+      GSSLAM_PRODUCT_SHARED_64("f16", "=f", "0");
+    else if constexpr (kAdd)
+      GSSLAM_PRODUCT_SHARED_64("bf16", "+f", "1");
     else
-      GSSLAM_PRODUCT_SHARED_64("bf16");
+      GSSLAM_PRODUCT_SHARED_64("bf16", "=f", "0");
   } else {
-    if constexpr (kHalf)
-      GSSLAM_PRODUCT_SHARED_128("f16");
+    if constexpr (kHalf && kAdd)
+      GSSLAM_PRODUCT_SHARED_128("f16", "+f", "1");
+    else if constexpr (kHalf)
+      GSSLAM_PRODUCT_SHARED_128("f16", "=f", "0");
+    else if constexpr (kAdd)
+      GSSLAM_PRODUCT_SHARED_128("bf16", "+f", "1");
     else
-      GSSLAM_PRODUCT_SHARED_128("bf16");
+      GSSLAM_PRODUCT_SHARED_128("bf16", "=f", "0");
   }
 }
 
