@@ -285,6 +285,31 @@ __device__ __forceinline__ void hide_scores(float (&scores)[kTile / 2], const Ho
   }
 }
 
+// Four threads with a pair of columns of each of four blocks of eight become four threads with a
+// block each: stores of 16 bytes instead of 4.
+__device__ __forceinline__ uint4 block_of_thread(uint32_t (&w)[4]) {
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+  const uint32_t a = __shfl_xor_sync(kFullWarp, odd ? w[0] : w[1], 1);
+  const uint32_t b = __shfl_xor_sync(kFullWarp, odd ? w[2] : w[3], 1);
+  const uint32_t first = odd ? a : w[0], second = odd ? w[1] : a;
+  const uint32_t third = odd ? b : w[2], fourth = odd ? w[3] : b;
+  const uint32_t c = __shfl_xor_sync(kFullWarp, upper ? first : third, 2);
+  const uint32_t d = __shfl_xor_sync(kFullWarp, upper ? second : fourth, 2);
+  return upper ? make_uint4(c, d, third, fourth) : make_uint4(first, second, c, d);
+}
+
+// Row `row` of a split unit.
+template <int kChunk>
+__device__ __forceinline__ void store_part(const HopperForward& a, int64_t part, int row, int h,
+                                           const float (&sums)[kChunk / 2], float lse) {
+  float* const to = a.parts + (part * kHopperRows + row) * (kChunk + 2);
+  if (threadIdx.x % 4 == 0) to[kChunk] = lse;
+#pragma unroll
+  for (int n = 0; n < kChunk / 8; ++n)
+    *reinterpret_cast<float2*>(to + 8 * n + threadIdx.x % 4 * 2) =
+        make_float2(sums[4 * n + 2 * h], sums[4 * n + 2 * h + 1]);
+}
+
 template <typename T, int kChunk>
 __device__ __forceinline__ void store_rows(const HopperForward& a, const HopperUnit& u, int row,
                                            const float (&sums)[kChunk / 2], const float (&lse)[2]) {
@@ -293,23 +318,22 @@ __device__ __forceinline__ void store_rows(const HopperForward& a, const HopperU
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int r = row + 8 * h;
-    float* const part = a.parts + (u.part * kHopperRows + r) * (kChunk + 2);
-    T* const output = static_cast<T*>(a.output) + (head_row + r) * e + first;
-    if (u.row + r >= a.shape.queries) continue;
-    if (threadIdx.x % 4 == 0) {
-      if (u.part >= 0)
-        part[kChunk] = lse[h];
-      else if (u.chunk == 0)
-        a.log_sum_exp[head_row + r] = lse[h];
+    if (u.part >= 0) {
+      store_part<kChunk>(a, u.part, r, h, sums, lse[h]);
+      continue;
     }
+    const bool exists = u.row + r < a.shape.queries;
+    if (exists && u.chunk == 0 && threadIdx.x % 4 == 0) a.log_sum_exp[head_row + r] = lse[h];
+    T* const output = static_cast<T*>(a.output) + (head_row + r) * e + first;
 #pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n) {
-      const int column = 8 * n + threadIdx.x % 4 * 2;
-      const float x = sums[4 * n + 2 * h], y = sums[4 * n + 2 * h + 1];
-      if (u.part >= 0)
-        *reinterpret_cast<float2*>(part + column) = make_float2(x, y);
-      else if (first + column < e)
-        store_pair(output + column, x, y);
+    for (int m = 0; m < kChunk / 32; ++m) {
+      uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        words[i] = packed(T(), sums[16 * m + 4 * i + 2 * h], sums[16 * m + 4 * i + 2 * h + 1]);
+      const uint4 block = block_of_thread(words);
+      const int column = 32 * m + threadIdx.x % 4 * 8;
+      if (exists && first + column < e) *reinterpret_cast<uint4*>(output + column) = block;
     }
   }
 }
