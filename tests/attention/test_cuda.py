@@ -22,10 +22,14 @@ SIZES = {
     "heads of 256": Case(1, 2, 1, 100, 130, 256, 256),
     "heads of 128": Case(2, 4, 2, 190, 260, 128, 128, AttentionMask.causal(offset=70)),
     "heads of 64": Case(1, 6, 6, 150, 150, 64, 64),
+    "sums of 256": Case(1, 1, 1, 140, 200, 32, 256),
     "dictionary of 512": Case(1, 1, 1, 1000, 2048, 32, 512),
     "few queries, many keys": Case(1, 1, 1, 3, 5000, 32, 64),
     "few keys, many queries": Case(1, 2, 1, 5000, 70, 32, 256),
     "narrow keys, wide values": Case(1, 1, 1, 70, 90, 32, 768),
+    # More blocks than an H200 has multiprocessors: the last ones are split by keys.
+    "a last turn of few blocks": Case(1, 1, 1, 17_000, 700, 32, 512),
+    "an odd number of tiles": Case(1, 3, 1, 140, 5 * 64 + 1, 128, 128),
 }
 
 
@@ -85,7 +89,16 @@ def test_agrees_with_the_twin(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["grouped", "causal window", "padding", "dictionary", "heads of 128"]
+    "name",
+    [
+        "grouped",
+        "causal window",
+        "padding",
+        "dictionary",
+        "heads of 128",
+        "heads of 64",
+        "sums of 256",
+    ],
 )
 def test_sanitize(name: str) -> None:
     """Reaches every pass; small enough for the sanitizers."""
@@ -98,6 +111,28 @@ def test_a_thousand_runs_give_the_same_bytes() -> None:
     first = results(case, inputs, torch.float16)
     for _ in range(1000):
         assert all(map(torch.equal, first, results(case, inputs, torch.float16)))
+
+
+@pytest.mark.parametrize("scale", [-0.3, 0.0, 2.0])
+@pytest.mark.parametrize("name", ["heads of 64", "heads of 256"])
+def test_any_scale(name: str, scale: float) -> None:
+    case = SIZES[name]
+    query, key, value = (on_gpu(x, torch.float16) for x in case.tensors(3)[:3])
+    output, lse = attention_with_lse(query, key, value, None, scale)
+    twin, twin_lse = attention_reference(query.double(), key.double(), value.double(), None, scale)
+    assert (output.double() - twin).norm() < 6e-4 * twin.norm()
+    torch.testing.assert_close(lse.double(), twin_lse, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["heads of 64", "one head of 384", "dictionary of 512"])
+def test_nan_comes_through_and_stays_in_its_row(name: str) -> None:
+    case = SIZES[name]
+    query, key, value = (on_gpu(x, torch.float16) for x in case.tensors(4)[:3])
+    query[..., 3, 5] = torch.nan
+    output, lse = attention_with_lse(query, key, value)
+    assert output[..., 3, :].isnan().all() and lse[..., 3].isnan().all()
+    others = torch.arange(case.queries) != 3
+    assert output[..., others, :].isfinite().all() and lse[..., others].isfinite().all()
 
 
 def test_memory_does_not_grow_with_the_product_of_lengths() -> None:
