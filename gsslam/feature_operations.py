@@ -103,3 +103,27 @@ LINEAR_W4A8 = PlanTable(
     ),
     devices=CPU,
 )
+
+
+def _run_w4a16(dtype: torch.dtype) -> Operation:
+    name = str(dtype).removeprefix("torch.")
+    arguments = (
+        Array("codes", ("tiles", "groups", 1024), torch.uint8),
+        Array("scales", ("tiles", "groups", 8, 2)),
+        Array("zeros", ("tiles", "groups", 8, 2), torch.uint8),
+        _BIAS,
+        Given("outputs"),
+        *(Size("tiles"), Size("groups")),
+        Array("x", ("rows", "inputs"), dtype),
+        *(Size("rows"), Size("inputs")),
+        Array("y", ("rows", "outputs"), dtype),
+    )
+    return Operation(f"run_{name}", arguments)
+
+
+# Weights as gsslam.quant.fragments orders them.
+LINEAR_W4A16 = PlanTable(
+    make=(),
+    operations=(_run_w4a16(torch.float16), _run_w4a16(torch.bfloat16)),
+    devices=CUDA,
+)

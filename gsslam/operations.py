@@ -21,7 +21,7 @@ from gsslam.arguments import (
     Size,
     Whole,
 )
-from gsslam.feature_operations import ATTENTION, LINEAR_W4A8
+from gsslam.feature_operations import ATTENTION, LINEAR_W4A8, LINEAR_W4A16
 from gsslam.operation import CPU, CUDA, Operation, PlanTable
 from gsslam.raster import constants as c
 
@@ -225,6 +225,7 @@ PLANS: dict[str, PlanTable] = {
     "Attention": ATTENTION,
     "ImageLoss": _IMAGE_LOSS,
     "LinearW4A8": LINEAR_W4A8,
+    "LinearW4A16": LINEAR_W4A16,
     "Mapping": _MAPPING,
     "Rasterizer": _RASTERIZER,
     "Tracker": _TRACKER,

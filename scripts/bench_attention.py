@@ -9,7 +9,6 @@ count alone, and forward and backward together are called from Python.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gsslam.attention import attention
+from scripts.gpu_timing import as_graph, gpu_milliseconds
 from scripts.timing import measure, native_settings
 
 PEAK_TFLOPS = 989  # of an H200, dense 16-bit products
@@ -115,35 +115,6 @@ def tensors(case: Case, device: str) -> Tensors:
 def cpu_milliseconds(work: Callable[[], object], repeats: int) -> float:
     """Return the median time."""
     return measure(work, repeats).median
-
-
-def as_graph(work: Callable[[], object]) -> Callable[[], object]:
-    """Record the work's kernels once; what is returned launches them without the host's part."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(stream):
-        work()
-    stream.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph.replay
-
-
-def gpu_milliseconds(work: Callable[[], object], repeats: int) -> float:
-    """Return the median time of a run on the GPU, of batches of runs without waiting."""
-    batch = 5
-    times: list[float] = []
-    for i in range(repeats + 1):
-        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        start.record()
-        for _ in range(batch):
-            work()
-        end.record()
-        end.synchronize()
-        if i > 0:
-            times.append(start.elapsed_time(end) / batch)
-    return statistics.median(times)
 
 
 def times(function: Attention, inputs: Tensors, repeats: int, timer: Timer) -> tuple[float, float]:

@@ -8,7 +8,7 @@ BENCH_OPTIONS=${BENCH_OPTIONS:-}
 TESTS="tests/raster tests/test_losses.py tests/test_optimizer.py tests/test_normal_equations.py tests/test_fused.py
     tests/test_operations.py tests/test_recorder.py tests/test_pyramid.py tests/test_pipeline.py
     tests/test_checkpoint.py tests/test_window_images.py tests/test_gaussian_map.py tests/test_gpu_memory.py
-    tests/scripts/test_gpu_memory.py tests/diagnosis tests/attention/test_cuda.py"
+    tests/scripts/test_gpu_memory.py tests/diagnosis tests/attention/test_cuda.py tests/quant/test_cuda.py tests/features/test_learner.py"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 
 build() {
@@ -34,6 +34,7 @@ sanitize() {
 
 bench() {
     "$PYTHON" -m scripts.bench_attention --device cuda
+    "$PYTHON" -m scripts.bench_linear --device cuda
     "$PYTHON" -m scripts.bench_rasterizer --json "$BUILD/bench.json" $BENCH_OPTIONS \
         --sequence "${SEQUENCE:?set SEQUENCE to a folder of tum/fr1_xyz}"
 }

@@ -1,6 +1,7 @@
-"""Linear layers with 4-bit weights (AWQ, offline) and 8-bit activations (online)."""
+"""Linear layers with 4-bit weights (AWQ, offline) and 8-bit (online) or 16-bit activations."""
 
 from gsslam.quant.awq import AwqScales, fold_into_linear, fold_into_norm, search_scales
+from gsslam.quant.cuda_linear import LinearW4A16
 from gsslam.quant.files import load_layers, save_layers
 from gsslam.quant.linear import LinearW4A8
 from gsslam.quant.reference import dequantize_weight, linear_reference, quantize_rows
@@ -11,6 +12,7 @@ __all__ = [
     "GROUP",
     "AwqScales",
     "LinearW4A8",
+    "LinearW4A16",
     "QuantizedWeight",
     "dequantize_weight",
     "fold_into_linear",
